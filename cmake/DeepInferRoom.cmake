@@ -1,0 +1,29 @@
+# How every target of this project is compiled, and how a room (a folder of src/) is declared.
+
+add_library(deepinfer_flags INTERFACE)
+target_compile_features(deepinfer_flags INTERFACE cxx_std_20)
+# Contraction stays off everywhere: an fma that is meant is written (bits must not depend on the compiler's choice).
+target_compile_options(deepinfer_flags INTERFACE
+  -Wall -Wextra -Wconversion -Wsign-conversion -ffp-contract=off
+  $<$<BOOL:${DEEPINFER_WERROR}>:-Werror>
+  $<$<BOOL:${DEEPINFER_SANITIZE}>:-fsanitize=${DEEPINFER_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>
+  $<$<BOOL:${DEEPINFER_FUZZ}>:-fsanitize=fuzzer-no-link>)
+target_link_options(deepinfer_flags INTERFACE
+  $<$<BOOL:${DEEPINFER_SANITIZE}>:-fsanitize=${DEEPINFER_SANITIZE}>)
+# Header-only uses of fmt and spdlog: no shared library travels with the program.
+target_compile_definitions(deepinfer_flags INTERFACE FMT_HEADER_ONLY SPDLOG_FMT_EXTERNAL)
+
+# deepinfer_room(NAME SOURCES a.cc … DEPENDS room … [LIBRARIES lib …])
+# One static library per folder; DEPENDS names the rooms it may include, and nothing else links.
+function(deepinfer_room name)
+  cmake_parse_arguments(ROOM "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  add_library(deepinfer_${name} STATIC ${ROOM_SOURCES})
+  target_include_directories(deepinfer_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
+  target_link_libraries(deepinfer_${name} PRIVATE $<BUILD_INTERFACE:deepinfer_flags>)
+  foreach(dependency IN LISTS ROOM_DEPENDS)
+    target_link_libraries(deepinfer_${name} PUBLIC deepinfer_${dependency})
+  endforeach()
+  target_link_libraries(deepinfer_${name} PUBLIC ${ROOM_LIBRARIES})
+  set_property(GLOBAL APPEND PROPERTY DEEPINFER_ROOMS ${name})
+endfunction()
