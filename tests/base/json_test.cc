@@ -34,7 +34,7 @@ TEST(ParseJson, RefusesDuplicateKeys) {
 }
 
 TEST(ParseJson, NamesSourceAndByteWhenMalformed) {
-  EXPECT_EQ(error_of("{\"a\":").substr(0, 30), "here: not valid JSON at byte 5");
+  EXPECT_EQ(error_of("{\"a\":").substr(0, 30), "here: not valid JSON at byte 6");
   EXPECT_NE(error_of("{\"a\":\"\xff\"}"), "");
   EXPECT_NE(error_of(""), "");
   EXPECT_NE(error_of("1 2"), "");
