@@ -1,0 +1,169 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "deepinfer/error.h"
+#include "deepinfer/sampling_params.h"
+#include "deepinfer/tokenizer.h"
+
+namespace deepinfer {
+
+/// How to load a model and run it.
+struct EngineOptions {
+  std::filesystem::path model;   ///< Checkpoint directory in the released layout.
+  std::string backend = "auto";  ///< "auto" or "reference".
+  std::string numerics =
+      "engine";     ///< "engine", or "exact" (fp32 activations; the reference backend only).
+  int threads = 0;  ///< Compute threads; 0: one per core.
+  int64_t prefill_chunk = 512;  ///< Most rows that one step computes, >= 1.
+  int64_t max_batch = 16;       ///< Most requests that run at once, >= 1.
+  int64_t max_model_len =
+      0;  ///< Most tokens of a request, prompt and output; 0: what the model and the pool allow.
+  int64_t kv_tokens = 0;  ///< Tokens of context that the page pool holds; 0: max_batch requests of
+                          ///< 4,096 tokens, but at least one of max_model_len if that is given.
+  bool show_progress = false;  ///< A progress bar on stderr when loading takes over a second.
+
+  /// Throws kInvalidArgument naming the field, its value and the range.
+  void validate() const;
+};
+
+/// A prompt to continue.
+struct Request {
+  std::vector<int32_t> prompt;  ///< Token ids, at least one, each in [0, vocab_size).
+  SamplingParams sampling;
+};
+
+enum class FinishReason {
+  kNone,       ///< Still running.
+  kStop,       ///< An end token or a stop string.
+  kLength,     ///< max_tokens or the context length.
+  kCancelled,  ///< cancel() or the engine's end.
+  kError,      ///< OutputDelta::error says what happened.
+};
+/// "stop", "length", "cancelled", "error"; "" while running.
+const char* to_string(FinishReason reason) noexcept;
+
+struct TokenLogprob {
+  int32_t token = 0;
+  float logprob = 0;
+};
+
+/// A generated token with its log-probability, of the logits before penalties, temperature and
+/// filters.
+struct GeneratedToken {
+  int32_t id = 0;
+  float logprob = 0;
+  std::vector<TokenLogprob> top;  ///< SamplingParams::logprobs most likely tokens, best first.
+};
+
+/// What a request produced since the last delta.
+struct OutputDelta {
+  std::vector<GeneratedToken> tokens;
+  std::string text;  ///< Whole characters; empty without a tokenizer. Never taken back.
+  FinishReason finish_reason = FinishReason::kNone;
+  std::string error;
+};
+
+/// The output of one request: used by one thread at a time. Destroying it cancels the request.
+class OutputStream {
+ public:
+  struct State;
+  explicit OutputStream(std::shared_ptr<State> state);
+  OutputStream(OutputStream&&) noexcept;
+  OutputStream& operator=(OutputStream&&) noexcept;
+  ~OutputStream();
+
+  /// Waits for the next delta. Nothing after the delta that carried a finish reason.
+  std::optional<OutputDelta> next();
+  /// Like next(), but returns at once; nothing if no delta is ready.
+  std::optional<OutputDelta> poll();
+  /// Ends the request; next() then returns one last delta with kCancelled, unless it had already
+  /// finished. Any thread.
+  void cancel();
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+/// A finished request.
+struct Completion {
+  std::string text;
+  std::vector<GeneratedToken> tokens;
+  FinishReason finish_reason = FinishReason::kNone;
+  std::string error;
+};
+/// Drains a stream.
+Completion collect(OutputStream& stream);
+
+/// A named intermediate of a forward pass: row-major, of the whole sequence.
+struct TraceTensor {
+  std::string name;   ///< As in the golden traces: "layers.3.attn_in".
+  std::string dtype;  ///< safetensors spelling: "F32", "I32", "I64", "U8".
+  std::vector<int64_t> shape;
+  std::vector<std::byte> data;
+};
+
+struct ScoreOptions {
+  bool logits = false;  ///< Return the logits of every position.
+  bool trace =
+      false;  ///< Return the per-layer intermediates. Needs memory per token; for short sequences.
+};
+
+struct ScoreResult {
+  std::vector<float> logprobs;  ///< [tokens - 1]: log p(token i + 1 | tokens 0 … i).
+  std::vector<float> logits;    ///< [tokens, vocab] row-major, if asked for.
+  std::vector<TraceTensor> trace;
+};
+
+/// Counters of a running engine.
+struct EngineStats {
+  int64_t waiting = 0;
+  int64_t running = 0;
+  int64_t steps = 0;
+  int64_t rows = 0;  ///< Rows computed since the start.
+  int64_t preemptions = 0;
+  int64_t pages_total = 0;
+  int64_t pages_free = 0;
+};
+
+struct ModelInfo {
+  int64_t vocab_size = 0;
+  int64_t max_model_len = 0;
+  int32_t bos_token_id = -1;  ///< -1: none.
+  int32_t eos_token_id = -1;
+};
+
+/// A loaded model and the thread that steps it. All member functions may be called from any thread.
+/// Tokens and log-probabilities of a request are a function of the checkpoint,
+/// system_fingerprint(), the request's tokens, parameters and seed alone: not of other requests,
+/// chunking, batch size or threads.
+class Engine {
+ public:
+  /// Loads the model. Errors: kInvalidArgument (options), kNotFound, kInvalidFile (checkpoint),
+  /// kResourceExhausted.
+  static std::unique_ptr<Engine> create(const EngineOptions& options);
+  virtual ~Engine() = default;
+
+  /// Queues a request. Errors: kInvalidArgument (empty prompt, id out of range, bad parameters, a
+  /// prompt that can never fit); nothing was queued then.
+  virtual OutputStream submit(Request request) = 0;
+  /// Log-probabilities of a given sequence of at least one token; waits for its turn. Equal, bit
+  /// for bit, to those that generating the same tokens reports. Errors: as submit().
+  virtual ScoreResult score(std::span<const int32_t> tokens, const ScoreOptions& options) = 0;
+
+  /// Null when the checkpoint folder has no tokenizer.json: requests with token ids work without.
+  virtual const Tokenizer* tokenizer() const = 0;
+  virtual ModelInfo model_info() const = 0;
+  virtual EngineStats stats() const = 0;
+  /// Names checkpoint and numerics: equal fingerprints promise equal tokens.
+  virtual std::string system_fingerprint() const = 0;
+};
+
+}  // namespace deepinfer
