@@ -155,6 +155,17 @@ void linear(const Context& context, const QuantView& weight, std::span<const flo
   });
 }
 
+std::vector<float> collapse(const Context& context, const TensorView& streams,
+                            const float* coefficients) {
+  std::vector<float> sum(static_cast<size_t>(streams.dim(1)));
+  for (int64_t j = 0; j < streams.dim(0); ++j) {
+    const std::vector<float> stream = load_row(streams, j);
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += coefficients[j] * stream[i];
+  }
+  for (float& v : sum) v = context.act(v);
+  return sum;
+}
+
 void rms_norm(const Context& context, std::span<float> x, const TensorView& weight, float eps) {
   const auto n = static_cast<int64_t>(x.size());
   const float mean = dot(x.data(), x.data(), n) / static_cast<float>(n);

@@ -52,6 +52,10 @@ enum class ResultRounding { kNone, kAct };
 void linear(const Context& context, const QuantView& weight, std::span<const float> x,
             int64_t num_rows, std::span<float> y, InputRounding input, ResultRounding result);
 
+/// Σ_j coefficients[j]·streams[j] → act: one row's streams [m, d] to x_in [d] (spec/model.md §2).
+std::vector<float> collapse(const Context& context, const TensorView& streams,
+                            const float* coefficients);
+
 /// rms(x; w) of spec/model.md §1 in place, rounded to act.
 void rms_norm(const Context& context, std::span<float> x, const TensorView& weight, float eps);
 
