@@ -3,14 +3,7 @@
 namespace deepinfer::ops {
 
 const Suite& suite() {
-  static const Suite suite{
-      .backends =
-          {{"ReferenceEngine", Numerics::kEngine,
-            [](ThreadPool& pool) { return make_reference_backend(Numerics::kEngine, pool); }},
-           {"ReferenceExact", Numerics::kExact,
-            [](ThreadPool& pool) { return make_reference_backend(Numerics::kExact, pool); }}},
-      .exact_ops = testing::large_data_path("golden/ops.safetensors"),
-      .released_ops = testing::large_data_path("golden/released/ops.safetensors")};
+  static const Suite suite = large_suite(reference_backends());
   return suite;
 }
 
