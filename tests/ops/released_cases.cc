@@ -1,5 +1,6 @@
 // Golden operations of the released mode (bf16 activations): bit for bit where no order of summing
 // can round elsewhere, at most one bf16 step otherwise.
+#include "ops/reference/common.h"
 #include "tests/ops/suite.h"
 #include "tests/support/compare.h"
 
@@ -74,6 +75,49 @@ TEST_P(ReleasedOps, CombineMatchesGoldens) {
                         .y = operands_.zeros_act({rows[0], rows[2]})};
   backend_->combine(p);
   EXPECT_TRUE(bitwise_equal(operands_.floats(p.y), golden_->floats("combine.y")));
+}
+
+TEST_P(ReleasedOps, CombineAddsByAscendingIdAndSharedLast) {
+  // In any other order 1 or 0.5 survives elsewhere: 2^24 swallows what is added to it.
+  const std::vector<int32_t> ids = {9, 5, 2};
+  const std::vector<float> rows = {-0x1p24F, 0x1p24F, 1};
+  const std::vector<float> shared = {0.5F};
+  const CombineParams p{.experts = operands_.put_i32(ids, {1, 3}),
+                        .slot_rows = operands_.put_act(rows, {1, 3, 1}),
+                        .shared_rows = operands_.put_act(shared, {1, 1}),
+                        .y = operands_.zeros_act({1, 1})};
+  backend_->combine(p);
+  EXPECT_EQ(operands_.floats(p.y), std::vector<float>{0.5F});
+}
+
+TEST_P(ReleasedOps, QueriesComeFromTheRoundedLatent) {
+  constexpr uint64_t kSeed = 5;
+  SCOPED_TRACE(::testing::Message() << "seed " << kSeed);
+  testing::Random random(kSeed);
+  constexpr int64_t kRows = 20;
+  const testing::Weight wq_a = testing::random_fp8(random, 64, 96);
+  const testing::Weight wq_b = testing::random_fp8(random, 4 * 32, 64);
+  const testing::Weight wkv = testing::random_fp8(random, 32, 96);
+  const std::vector<float> ones(64, 1.0F);
+  const TensorView norm = operands_.put_act(ones, {64});
+  const QkvParams p{.x = operands_.put(random.tensor(DType::kBF16, {kRows, 96})),
+                    .position = operands_.zeros(DType::kI64, {kRows}),  // 0: nothing rotates
+                    .wq_a = operands_.place(wq_a.view()),
+                    .q_norm = norm,
+                    .wq_b = operands_.place(wq_b.view()),
+                    .wkv = operands_.place(wkv.view()),
+                    .kv_norm = norm.slice(0, 32),
+                    .rope = {operands_.zeros(DType::kF32, {8})},
+                    .eps = 1e-20F,
+                    .r = operands_.zeros_act({kRows, 64}),
+                    .q = operands_.zeros_act({kRows, 4, 32}),
+                    .window_codes = operands_.zeros(DType::kE4M3, {kRows, 32}),
+                    .window_scales = operands_.zeros(DType::kE8M0, {kRows, 1})};
+  backend_->qkv(p);
+  std::vector<float> q(static_cast<size_t>(kRows * 4 * 32));
+  reference::linear({Numerics::kEngine, &pool_}, wq_b.view(), operands_.floats(p.r), kRows, q,
+                    reference::InputRounding::kFp8, reference::ResultRounding::kAct);
+  EXPECT_TRUE(testing::few_changed(operands_.floats(p.q), q, 4 * 32, 0.01, 0.01F));
 }
 
 TEST_P(ReleasedOps, RmsMatchesGoldens) {
