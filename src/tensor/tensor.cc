@@ -47,12 +47,20 @@ TensorView TensorView::slice(int64_t begin, int64_t count) const {
   return result;
 }
 
-TensorView TensorView::at(int64_t i) const {
-  DEEPINFER_CHECK(i >= 0 && i < dim(0), "index {} of {}", i, shape_.to_string());
+TensorView TensorView::select(int axis, int64_t i) const {
+  DEEPINFER_CHECK(axis >= 0 && axis < shape_.rank() && i >= 0 && i < dim(axis),
+                  "index {} of axis {} of {}", i, axis, shape_.to_string());
   TensorView result = *this;
-  result.shape_ = Shape(shape_.dims().subspan(1));
-  std::copy(strides_.begin() + 1, strides_.end(), result.strides_.begin());
-  result.data_ = static_cast<std::byte*>(data_) + i * strides_[0] * size_of(dtype_);
+  std::array<int64_t, Shape::kMaxRank> dims{};
+  int rank = 0;
+  for (int a = 0; a < shape_.rank(); ++a) {
+    if (a == axis) continue;
+    dims[static_cast<size_t>(rank)] = dim(a);
+    result.strides_[static_cast<size_t>(rank)] = stride(a);
+    ++rank;
+  }
+  result.shape_ = Shape(std::span(dims.data(), static_cast<size_t>(rank)));
+  result.data_ = static_cast<std::byte*>(data_) + i * stride(axis) * size_of(dtype_);
   return result;
 }
 

@@ -94,7 +94,9 @@ class TensorView {
   /// Elements [begin, begin + count) of axis 0.
   TensorView slice(int64_t begin, int64_t count) const;
   /// The view without axis 0, at index `i`.
-  TensorView at(int64_t i) const;
+  TensorView at(int64_t i) const { return select(0, i); }
+  /// The view without `axis`, at index `i` of it: one target's rows of [rows, targets, d], say.
+  TensorView select(int axis, int64_t i) const;
   /// The same elements in another shape; the view must be contiguous.
   TensorView reshape(const Shape& shape) const;
 

@@ -28,8 +28,15 @@ float dot(const float* a, const float* b, int64_t n);
 /// Row `i` of a bf16 or fp32 tensor (all trailing axes flattened) as fp32.
 void load_row(const TensorView& tensor, int64_t i, std::span<float> out);
 std::vector<float> load_row(const TensorView& tensor, int64_t i);
+/// All rows, one after the other.
+std::vector<float> load_rows(const TensorView& tensor);
 /// Stores fp32 values to a bf16 (rounding) or fp32 row.
 void store_row(std::span<const float> values, const TensorView& tensor, int64_t i);
+void store_rows(std::span<const float> values, const TensorView& tensor);
+/// Row `i` of a buffer of rows of `size` values.
+inline std::span<float> row_of(std::span<float> rows, int64_t i, size_t size) {
+  return rows.subspan(static_cast<size_t>(i) * size, size);
+}
 
 /// Row `o` of a weight, dequantised exactly.
 void dequantize_row(const QuantView& weight, int64_t o, std::span<float> out);
@@ -44,6 +51,10 @@ enum class ResultRounding { kNone, kAct };
 /// the output features.
 void linear(const Context& context, const QuantView& weight, std::span<const float> x,
             int64_t num_rows, std::span<float> y, InputRounding input, ResultRounding result);
+
+/// Σ_j coefficients[j]·streams[j] → act: one row's streams [m, d] to x_in [d] (spec/model.md §2).
+std::vector<float> collapse(const Context& context, const TensorView& streams,
+                            const float* coefficients);
 
 /// rms(x; w) of spec/model.md §1 in place, rounded to act.
 void rms_norm(const Context& context, std::span<float> x, const TensorView& weight, float eps);
