@@ -19,28 +19,34 @@ struct OpenOptions {
   bool show_progress = false;  // a progress bar on stderr when opening takes over a second
 };
 
-/// An opened checkpoint directory: its configuration and every tensor as a view into the memory-mapped shards, in its
-/// stored form. Immutable after open(), so it may be shared by threads; views live as long as the Checkpoint.
+/// An opened checkpoint directory: its configuration and every tensor as a view into the
+/// memory-mapped shards, in its stored form. Immutable after open(), so it may be shared by
+/// threads; views live as long as the Checkpoint.
 class Checkpoint {
  public:
-  /// Maps the shards and checks them against the names, dtypes and shapes that the configuration asks for
-  /// (spec/checkpoint.md §2, §7). Errors: kInvalidFile or kNotFound with file, tensor and reason.
+  /// Maps the shards and checks them against the names, dtypes and shapes that the configuration
+  /// asks for (spec/checkpoint.md §2, §7). Errors: kInvalidFile or kNotFound with file, tensor and
+  /// reason.
   static std::shared_ptr<const Checkpoint> open(const std::filesystem::path& directory,
                                                 const OpenOptions& options = {});
 
   const std::filesystem::path& directory() const { return directory_; }
   const ModelConfig& config() const { return config_; }
 
-  /// The tensor of that canonical name ("layers.0.attn_norm.weight"). A missing name is a bug: open() has checked.
+  /// The tensor of that canonical name ("layers.0.attn_norm.weight"). A missing name is a bug:
+  /// open() has checked.
   TensorView tensor(std::string_view name) const;
-  /// A product's weight with its scales: `name` without suffix ("layers.0.attn.wq_a" → .weight and .scale).
+  /// A product's weight with its scales: `name` without suffix ("layers.0.attn.wq_a" → .weight and
+  /// .scale).
   QuantView weight(std::string_view name) const;
   bool contains(std::string_view name) const;
 
-  /// The compressed id of every token from engram_token_map.json, if the folder has one (size and range checked).
+  /// The compressed id of every token from engram_token_map.json, if the folder has one (size and
+  /// range checked).
   const std::optional<std::vector<int32_t>>& engram_token_map() const { return engram_token_map_; }
 
-  /// Identifies the weights: a hash over the names, shapes, shard sizes and a sample of their bytes.
+  /// Identifies the weights: a hash over the names, shapes, shard sizes and a sample of their
+  /// bytes.
   uint64_t fingerprint() const { return fingerprint_; }
 
  private:

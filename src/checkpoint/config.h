@@ -31,28 +31,29 @@ struct VisionConfig {
   std::optional<double> max_wh_ratio;
 };
 
-/// One description of the model, whichever of the two config files it came from (spec/checkpoint.md §1;
-/// symbols of spec/model.md §1 in comments). A value of this type has passed the checks of checkpoint.md §1.5.
+/// One description of the model, whichever of the two config files it came from (spec/checkpoint.md
+/// §1; symbols of spec/model.md §1 in comments). A value of this type has passed the checks of
+/// checkpoint.md §1.5.
 struct ModelConfig {
   int64_t vocab_size = 0;
-  int64_t hidden_size = 0;      // d
-  int64_t num_layers = 0;       // L
-  int64_t num_heads = 0;        // H
-  int64_t head_dim = 0;         // D
-  int64_t rope_head_dim = 0;    // R
-  int64_t q_lora_rank = 0;      // rq
-  int64_t o_groups = 0;         // G
-  int64_t o_lora_rank = 0;      // ro
-  int64_t window = 0;           // W
-  int64_t max_positions = 0;    // context length
-  float rms_eps = 0;            // ε
+  int64_t hidden_size = 0;    // d
+  int64_t num_layers = 0;     // L
+  int64_t num_heads = 0;      // H
+  int64_t head_dim = 0;       // D
+  int64_t rope_head_dim = 0;  // R
+  int64_t q_lora_rank = 0;    // rq
+  int64_t o_groups = 0;       // G
+  int64_t o_lora_rank = 0;    // ro
+  int64_t window = 0;         // W
+  int64_t max_positions = 0;  // context length
+  float rms_eps = 0;          // ε
 
-  std::vector<int32_t> compress_ratios;   // ρ, one per layer and draft stage
+  std::vector<int32_t> compress_ratios;  // ρ, one per layer and draft stage
   std::vector<int32_t> kv_source_layers;
   std::vector<int32_t> index_source_layers;
-  int64_t index_num_heads = 0;  // Hi
-  int64_t index_head_dim = 0;   // Di
-  int64_t index_topk = 0;       // K
+  int64_t index_num_heads = 0;          // Hi
+  int64_t index_head_dim = 0;           // Di
+  int64_t index_topk = 0;               // K
   int32_t candidate_source_layer = -1;  // -1: no candidate level
   int64_t candidate_topk_blocks = 0;
   int64_t candidate_block_size = 0;
@@ -72,7 +73,7 @@ struct ModelConfig {
 
   int64_t hc_mult = 0;  // m
   int64_t hc_sinkhorn_iterations = 0;
-  float hc_eps = 0;     // ε_hc
+  float hc_eps = 0;  // ε_hc
 
   std::vector<int32_t> engram_layers;          // empty: no Engram
   std::vector<int64_t> engram_num_embeddings;  // rows of each Engram layer's table
@@ -103,7 +104,9 @@ struct ModelConfig {
   int32_t kv_source_of(int64_t layer) const;
   /// The index source whose selection `layer` uses; -1 if ρ is 0.
   int32_t index_source_of(int64_t layer) const;
-  bool is_kv_source(int64_t layer) const { return ratio(layer) > 0 && kv_source_of(layer) == layer; }
+  bool is_kv_source(int64_t layer) const {
+    return ratio(layer) > 0 && kv_source_of(layer) == layer;
+  }
   bool is_index_source(int64_t layer) const {
     return ratio(layer) > 0 && index_source_of(layer) == layer;
   }
@@ -111,8 +114,9 @@ struct ModelConfig {
   int32_t engram_index(int64_t layer) const;
 };
 
-/// Reads DIR/config.json, nested (Hugging Face) or flat (inference/config.json) form, and runs the checks of
-/// spec/checkpoint.md §1.5. Errors: kNotFound, kInvalidFile naming the file, the key and what would be right.
+/// Reads DIR/config.json, nested (Hugging Face) or flat (inference/config.json) form, and runs the
+/// checks of spec/checkpoint.md §1.5. Errors: kNotFound, kInvalidFile naming the file, the key and
+/// what would be right.
 ModelConfig load_config(const std::filesystem::path& directory);
 
 }  // namespace deepinfer::checkpoint
