@@ -34,7 +34,7 @@ struct InspectOptions {
   bool show_progress = false;
   /// Adds lines to the checks; called once the configuration has been read. Errors that it throws
   /// end the inspection.
-  std::function<std::vector<CheckLine>(const CheckpointFacts&)> more_checks;
+  std::function<std::vector<CheckLine>(const CheckpointFacts&)> more_checks = {};
 };
 
 struct InspectReport {
@@ -50,12 +50,14 @@ InspectReport inspect_checkpoint(const std::filesystem::path& directory,
 
 /// What random checkpoint to write.
 struct SynthOptions {
-  std::string preset = "nano";      ///< "nano", "mini", "flash-slice" or "flash".
-  std::filesystem::path directory;  ///< Must not exist or be empty; appears when it is complete.
-  std::optional<int64_t> layers;    ///< Backbone layers; the schedule of sources follows.
-  std::optional<int64_t> experts;   ///< Routed experts per layer.
-  std::optional<int64_t> vocab_size;
-  std::optional<int64_t> engram_vocab_size;  ///< About the rows per hash column.
+  std::string preset = "nano";  ///< "nano", "mini", "flash-slice" or "flash".
+  std::filesystem::path directory =
+      {};  ///< Must not exist or be empty; appears when it is complete.
+  std::optional<int64_t> layers =
+      std::nullopt;  ///< Backbone layers; the schedule of sources follows.
+  std::optional<int64_t> experts = std::nullopt;  ///< Routed experts per layer.
+  std::optional<int64_t> vocab_size = std::nullopt;
+  std::optional<int64_t> engram_vocab_size = std::nullopt;  ///< About the rows per hash column.
   uint64_t seed = 0;
   bool sparse = false;  ///< Files of full size without content: holes that read as zeros.
   bool show_progress = false;

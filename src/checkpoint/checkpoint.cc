@@ -1,6 +1,6 @@
 #include "checkpoint/checkpoint.h"
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -108,14 +108,15 @@ class CheckpointLoader {
              expected.shape.to_string(), checkpoint_->shards_.size());
       }
       Found& found = place->second;
-      const TensorView view = checkpoint_->shards_[found.shard].view(*found.entry);
-      if (to_string(view.dtype()) != to_string(expected.dtype) ||
-          !(view.shape() == expected.shape)) {
+      const HeaderEntry& entry = *found.entry;
+      if (entry.dtype_name != to_string(expected.dtype) ||
+          !std::ranges::equal(entry.shape, expected.shape.dims())) {
         fail(ErrorCode::kInvalidFile,
-             "{}: tensor \"{}\": is {} {}; the configuration asks for {} {}", file_of(found),
-             found.entry->name, to_string(view.dtype()), view.shape().to_string(),
-             to_string(expected.dtype), expected.shape.to_string());
+             "{}: tensor \"{}\": is {} [{}]; the configuration asks for {} {}", file_of(found),
+             entry.name, entry.dtype_name, fmt::join(entry.shape, ", "), to_string(expected.dtype),
+             expected.shape.to_string());
       }
+      const TensorView view = checkpoint_->shards_[found.shard].view(entry);
       found.expected = true;
       found.kind = expected.kind;
       if (expected.kind != TensorKind::kEngramTables) resident_bytes_ += view.num_bytes();

@@ -13,10 +13,10 @@ ModelConfig release_config();
 
 /// Changes to a preset; nothing: the preset's value.
 struct PresetOverrides {
-  std::optional<int64_t> layers;   // the schedule follows: see set_schedule
-  std::optional<int64_t> experts;  // routed; also an upper bound of the draft's
-  std::optional<int64_t> vocab_size;
-  std::optional<int64_t> engram_vocab_size;  // rows per hash column, about
+  std::optional<int64_t> layers = std::nullopt;   // the schedule follows: see set_schedule
+  std::optional<int64_t> experts = std::nullopt;  // routed; also an upper bound of the draft's
+  std::optional<int64_t> vocab_size = std::nullopt;
+  std::optional<int64_t> engram_vocab_size = std::nullopt;  // rows per hash column, about
 };
 
 /// A synthetic model. "nano": for tests, 7 MB, with every kind of layer. "mini": 3 GB, released
