@@ -1,5 +1,6 @@
 #pragma once
 
+#define XXH_INLINE_ALL  // no shared library travels with the program
 #include <xxhash.h>
 
 #include <cstddef>

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -9,14 +10,18 @@
 #include <string_view>
 #include <vector>
 
-#include "base/file.h"
 #include "checkpoint/config.h"
+#include "checkpoint/safetensors.h"
 #include "tensor/tensor.h"
 
 namespace deepinfer::checkpoint {
 
 struct OpenOptions {
   bool show_progress = false;  // a progress bar on stderr when opening takes over a second
+  /// Also look for NaN in what open() leaves unread because it is large: Engram scale tables of
+  /// more than 64 MiB, and weights (not scales) if those outside the Engram tables have more than 8
+  /// GiB.
+  bool verify_everything = false;
 };
 
 /// An opened checkpoint directory: its configuration and every tensor as a view into the
@@ -45,17 +50,28 @@ class Checkpoint {
   /// range checked).
   const std::optional<std::vector<int32_t>>& engram_token_map() const { return engram_token_map_; }
 
-  /// Identifies the weights: a hash over the names, shapes, shard sizes and a sample of their
-  /// bytes.
+  /// Names, as spelled in the files, of tensors that the configuration does not need.
+  const std::vector<std::string>& ignored_tensors() const { return ignored_tensors_; }
+
+  /// The mapped files.
+  const std::vector<SafetensorsFile>& shards() const { return shards_; }
+  /// What the index file says that the tensors add up to, in bytes.
+  std::optional<int64_t> declared_bytes() const { return declared_bytes_; }
+
+  /// Identifies the weights: a hash over the names, shapes, shard sizes and a sample of their bytes
+  /// (all bytes of shards up to 64 MiB).
   uint64_t fingerprint() const { return fingerprint_; }
 
  private:
+  friend class CheckpointLoader;
   Checkpoint() = default;
 
   std::filesystem::path directory_;
   ModelConfig config_;
-  std::vector<MappedFile> shards_;
+  std::vector<SafetensorsFile> shards_;
   std::map<std::string, TensorView, std::less<>> tensors_;  // canonical names
+  std::vector<std::string> ignored_tensors_;
+  std::optional<int64_t> declared_bytes_;
   std::optional<std::vector<int32_t>> engram_token_map_;
   uint64_t fingerprint_ = 0;
 };

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace deepinfer::checkpoint {
@@ -13,6 +14,8 @@ struct RopeScaling {
   double beta_fast = 32;
   double beta_slow = 1;
   int64_t original_max_positions = 65536;
+
+  bool operator==(const RopeScaling&) const = default;
 };
 
 enum class ScoringFunction { kSqrtSoftplus, kSoftmax, kSigmoid };
@@ -29,6 +32,8 @@ struct VisionConfig {
   int64_t max_image_tokens = 0;
   int64_t min_pixels = 0;
   std::optional<double> max_wh_ratio;
+
+  bool operator==(const VisionConfig&) const = default;
 };
 
 /// One description of the model, whichever of the two config files it came from (spec/checkpoint.md
@@ -98,6 +103,8 @@ struct ModelConfig {
   int32_t image_token_id = -1;
   std::optional<VisionConfig> vision;
 
+  bool operator==(const ModelConfig&) const = default;
+
   /// ρ of layer `layer`.
   int32_t ratio(int64_t layer) const { return compress_ratios[static_cast<size_t>(layer)]; }
   /// The KV source whose cache `layer` reads: the closest at or before it; -1 if ρ is 0.
@@ -114,9 +121,35 @@ struct ModelConfig {
   int32_t engram_index(int64_t layer) const;
 };
 
-/// Reads DIR/config.json, nested (Hugging Face) or flat (inference/config.json) form, and runs the
-/// checks of spec/checkpoint.md §1.5. Errors: kNotFound, kInvalidFile naming the file, the key and
-/// what would be right.
+/// Parses a configuration of either form: types and ranges of every number, so that sizes and
+/// offsets computed from them cannot overflow or divide by zero, but not yet the relations between
+/// them. `source` names the text in errors. Errors: kInvalidFile naming the key, its value and what
+/// would be right.
+ModelConfig parse_config(std::string_view text, std::string_view source);
+
+enum class CheckOutcome { kPass, kFail, kNotApplicable };
+
+/// The result of one check of spec/checkpoint.md §1.5 or §7.
+struct CheckResult {
+  std::string name;  // what must hold: "every KV source is an index source"
+  CheckOutcome outcome = CheckOutcome::kPass;
+  std::string detail;  // where it does not hold, or why it does not apply; may be empty
+};
+
+/// Every check of spec/checkpoint.md §1.5 that needs the configuration alone, and the relations
+/// that the model relies on (dimensions that quantised blocks, heads and groups must divide). Needs
+/// a value from parse_config().
+std::vector<CheckResult> check_config(const ModelConfig& config);
+
+/// The bucket sizes of each Engram layer's columns, n-gram order 2 first (spec/checkpoint.md §5.3).
+std::vector<std::vector<int64_t>> engram_primes(const ModelConfig& config);
+
+/// The configuration as a nested config.json; parse_config() gives the same value back.
+std::string to_json(const ModelConfig& config);
+
+/// Reads DIR/config.json, nested (Hugging Face) or flat (inference/config.json) form, and runs
+/// check_config(). Errors: kNotFound; kInvalidFile naming the file, the key or check and what would
+/// be right.
 ModelConfig load_config(const std::filesystem::path& directory);
 
 }  // namespace deepinfer::checkpoint
