@@ -32,6 +32,8 @@ bool MergeTable::add(int32_t left, int32_t right, Merge merge) {
     i = (i + 1) & (slots_.size() - 1);
   }
   slots_[i] = {pair, merge};
+  if (merge.rank >= merged_.size()) merged_.resize(merge.rank + 1, -1);
+  merged_[merge.rank] = merge.id;
   return true;
 }
 
@@ -81,50 +83,44 @@ void MergeTable::encode_short(std::string_view piece, std::vector<int32_t>& ids)
 void MergeTable::encode_long(std::string_view piece, MergeScratch& scratch,
                              std::vector<int32_t>& ids) const {
   const auto count = static_cast<int32_t>(piece.size());
-  auto& [symbols, ranks, previous, next, heap] = scratch;
+  auto& [symbols, batch, queue] = scratch;
+  queue.prepare(merged_.size());
   symbols.resize(piece.size());
-  ranks.resize(piece.size());
-  previous.resize(piece.size());
-  next.resize(piece.size());
-  heap.clear();
-  const auto at = [](int32_t i) { return static_cast<size_t>(i); };
-  const auto key = [](uint32_t rank, int32_t i) {
-    return (static_cast<uint64_t>(rank) << 32) | static_cast<uint32_t>(i);
+  for (int32_t i = 0; i < count; ++i) {
+    const auto at = static_cast<size_t>(i);
+    symbols[at] = {byte_ids_[static_cast<uint8_t>(piece[at])], kNoRank, i - 1, i + 1};
+  }
+  const auto symbol = [&](int32_t i) -> MergeScratch::Symbol& {
+    return symbols[static_cast<size_t>(i)];
   };
-  const auto later = std::greater<uint64_t>();
-  for (int32_t i = 0; i < count; ++i) {
-    symbols[at(i)] = byte_ids_[static_cast<uint8_t>(piece[at(i)])];
-    previous[at(i)] = i - 1;
-    next[at(i)] = i + 1;
-  }
-  for (int32_t i = 0; i < count; ++i) {
-    ranks[at(i)] = i + 1 < count ? find(symbols[at(i)], symbols[at(i + 1)]).rank : kNoRank;
-    if (ranks[at(i)] != kNoRank) heap.push_back(key(ranks[at(i)], i));
-  }
-  std::make_heap(heap.begin(), heap.end(), later);
-  // The rank of the pair that starts at i, after one of its symbols changed.
+  // Finds the rank of the pair that starts at i, after one of its symbols changed.
   const auto update = [&](int32_t i) {
-    const int32_t right = next[at(i)];
-    ranks[at(i)] = right < count ? find(symbols[at(i)], symbols[at(right)]).rank : kNoRank;
-    if (ranks[at(i)] == kNoRank) return;
-    heap.push_back(key(ranks[at(i)], i));
-    std::push_heap(heap.begin(), heap.end(), later);
+    MergeScratch::Symbol& left = symbol(i);
+    left.rank = left.next < count ? find(left.id, symbol(left.next).id).rank : kNoRank;
+    if (left.rank != kNoRank) queue.push(left.rank, i);
+    return left.rank;
   };
-  while (!heap.empty()) {
-    std::pop_heap(heap.begin(), heap.end(), later);
-    const auto i = static_cast<int32_t>(heap.back() & 0xFFFFFFFF);
-    const auto rank = static_cast<uint32_t>(heap.back() >> 32);
-    heap.pop_back();
-    if (ranks[at(i)] != rank) continue;  // stale: a symbol of the pair has changed since
-    const int32_t right = next[at(i)];
-    symbols[at(i)] = find(symbols[at(i)], symbols[at(right)]).id;
-    ranks[at(right)] = kNoRank;
-    next[at(i)] = next[at(right)];
-    if (next[at(i)] < count) previous[at(next[at(i)])] = i;
-    update(i);
-    if (previous[at(i)] >= 0) update(previous[at(i)]);
+  for (int32_t i = 0; i < count; ++i) update(i);
+
+  uint32_t rank = 0;
+  while (queue.pop(rank, batch)) {
+    for (size_t k = 0; k < batch.size(); ++k) {
+      MergeScratch::Symbol& left = symbol(batch[k]);
+      if (left.rank != rank) continue;  // stale: a symbol of the pair has changed since
+      left.id = merged_[rank];
+      MergeScratch::Symbol& right = symbol(left.next);
+      right.rank = kNoRank;
+      left.next = right.next;
+      if (left.next < count) symbol(left.next).previous = batch[k];
+      uint32_t lowest = update(batch[k]);
+      if (left.previous >= 0) lowest = std::min(lowest, update(left.previous));
+      if (lowest < rank) {
+        // Merges that a training made never get here: a pair is younger than what it is made of.
+        for (++k; k < batch.size(); ++k) queue.push(rank, batch[k]);
+      }
+    }
   }
-  for (int32_t i = 0; i < count; i = next[at(i)]) ids.push_back(symbols[at(i)]);
+  for (int32_t i = 0; i < count; i = symbol(i).next) ids.push_back(symbol(i).id);
 }
 
 }  // namespace deepinfer::text

@@ -6,15 +6,23 @@
 #include <string_view>
 #include <vector>
 
+#include "text/rank_queue.h"
+
 namespace deepinfer::text {
 
-/// Buffers of merging, reused between pieces. One per thread that merges at the same time.
+/// Buffers for merging long pieces, reused between pieces. One per thread that merges at the same
+/// time.
 struct MergeScratch {
-  std::vector<int32_t> ids;
-  std::vector<uint32_t> ranks;  // of the pair that starts at a symbol
-  std::vector<int32_t> previous;
-  std::vector<int32_t> next;
-  std::vector<uint64_t> heap;  // rank << 32 | symbol
+  struct Symbol {
+    int32_t id;
+    uint32_t rank;  ///< Of the pair with the next symbol; kNoRank also for symbols merged away.
+    int32_t previous;
+    int32_t next;
+  };
+
+  std::vector<Symbol> symbols;
+  std::vector<int32_t> batch;
+  RankQueue queue;
 };
 
 /// The merges of a byte-level BPE as a flat hash table from pairs of ids. Immutable once built.
@@ -50,6 +58,7 @@ class MergeTable {
 
   std::vector<Slot> slots_;
   int shift_ = 0;
+  std::vector<int32_t> merged_;  // by rank: what its pair merges into
   std::array<int32_t, 256> byte_ids_{};
 };
 

@@ -66,7 +66,7 @@ std::unique_ptr<Workspace> Tokenizer::Impl::borrow() {
 void Tokenizer::Impl::give_back(std::unique_ptr<Workspace> workspace) {
   // A huge piece must not keep its buffers for ever.
   constexpr size_t kMaxKeptSymbols = 1 << 20;
-  if (workspace->scratch.ids.capacity() > kMaxKeptSymbols) workspace->scratch = {};
+  if (workspace->scratch.symbols.capacity() > kMaxKeptSymbols) workspace->scratch = {};
   const std::lock_guard lock(mutex);
   idle.push_back(std::move(workspace));
 }
