@@ -1,0 +1,263 @@
+#include "text/json_value.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+#include <utility>
+
+#include "base/error.h"
+
+namespace deepinfer::text {
+namespace {
+
+/// Builds a JsonValue from parse events, so that no number passes through a double.
+class Builder : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  Builder(std::string_view source, int max_depth) : source_(source), max_depth_(max_depth) {}
+
+  JsonValue take() { return std::move(root_); }
+
+  bool null() override { return add({}); }
+  bool boolean(bool value) override {
+    JsonValue v;
+    v.kind = JsonValue::Kind::kBoolean;
+    v.boolean = value;
+    return add(std::move(v));
+  }
+  bool number_integer(number_integer_t value) override { return number(std::to_string(value)); }
+  bool number_unsigned(number_unsigned_t value) override { return number(std::to_string(value)); }
+  bool number_float(number_float_t, const string_t& written) override { return number(written); }
+  bool string(string_t& value) override { return add(JsonValue::string(std::move(value))); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(size_t) override { return open(JsonValue::Kind::kObject); }
+  bool start_array(size_t) override { return open(JsonValue::Kind::kArray); }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    open_.back()->keys.push_back(std::move(name));
+    return true;
+  }
+  bool end_object() override {
+    check_keys(open_.back()->keys);
+    return close();
+  }
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    // nlohmann's text after "…: " says what was expected; its prefix is an internal id.
+    std::string what = error.what();
+    const size_t colon = what.find(": ");
+    if (colon != std::string::npos) what = what.substr(colon + 2);
+    fail(ErrorCode::kInvalidFile, "{}: not valid JSON at byte {}: {}", source_, position,
+         what.substr(0, 300));
+  }
+
+ private:
+  bool number(std::string written) {
+    JsonValue v;
+    v.kind = JsonValue::Kind::kNumber;
+    v.text = std::move(written);
+    return add(std::move(v));
+  }
+
+  bool add(JsonValue value) {
+    place(std::move(value));
+    return true;
+  }
+
+  JsonValue& place(JsonValue value) {
+    if (open_.empty()) return root_ = std::move(value);
+    return open_.back()->values.emplace_back(std::move(value));
+  }
+
+  bool open(JsonValue::Kind kind) {
+    if (static_cast<int>(open_.size()) >= max_depth_) {
+      fail(ErrorCode::kInvalidFile, "{}: JSON nested deeper than {} levels", source_, max_depth_);
+    }
+    JsonValue v;
+    v.kind = kind;
+    // The pointer stays valid: the parent gets no further value before this one is closed.
+    open_.push_back(&place(std::move(v)));
+    return true;
+  }
+
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  void check_keys(const std::vector<std::string>& keys) const {
+    std::unordered_set<std::string_view> seen;
+    seen.reserve(keys.size());
+    for (const std::string& key : keys) {
+      if (!seen.insert(key).second) {
+        fail(ErrorCode::kInvalidFile, "{}: the key \"{}\" appears twice in one JSON object",
+             source_, key.substr(0, 200));
+      }
+    }
+  }
+
+  std::string_view source_;
+  int max_depth_;
+  JsonValue root_;
+  std::vector<JsonValue*> open_;
+};
+
+void append_quoted(std::string_view text, std::string& out) {
+  out.push_back('"');
+  for (const char c : text) {
+    switch (c) {
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      case '\b':
+        out += "\\b";
+        break;
+      case '\f':
+        out += "\\f";
+        break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20) {
+          out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+        } else {
+          out.push_back(c);
+        }
+    }
+  }
+  out.push_back('"');
+}
+
+void append_number(const std::string& written, std::string& out) {
+  if (written.find_first_of(".eE") == std::string::npos) {
+    out += written;
+    return;
+  }
+  double value = 0;
+  std::from_chars(written.data(), written.data() + written.size(), value);
+  // fmt's shortest form switches to exponents where repr() does, but leaves ".0" away.
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  out += text;
+}
+
+void append_json(const JsonValue& value, std::string& out) {
+  switch (value.kind) {
+    case JsonValue::Kind::kNull:
+      out += "null";
+      return;
+    case JsonValue::Kind::kBoolean:
+      out += value.boolean ? "true" : "false";
+      return;
+    case JsonValue::Kind::kNumber:
+      append_number(value.text, out);
+      return;
+    case JsonValue::Kind::kString:
+      append_quoted(value.text, out);
+      return;
+    case JsonValue::Kind::kArray:
+    case JsonValue::Kind::kObject:
+      break;
+  }
+  const bool object = value.kind == JsonValue::Kind::kObject;
+  out.push_back(object ? '{' : '[');
+  for (size_t i = 0; i < value.values.size(); ++i) {
+    if (i > 0) out += ", ";
+    if (object) {
+      append_quoted(value.keys[i], out);
+      out += ": ";
+    }
+    append_json(value.values[i], out);
+  }
+  out.push_back(object ? '}' : ']');
+}
+
+}  // namespace
+
+const JsonValue* JsonValue::find(std::string_view key) const {
+  const auto found = std::find(keys.begin(), keys.end(), key);
+  return found == keys.end() ? nullptr : &values[static_cast<size_t>(found - keys.begin())];
+}
+
+JsonValue* JsonValue::find(std::string_view key) {
+  return const_cast<JsonValue*>(std::as_const(*this).find(key));
+}
+
+void JsonValue::set(std::string_view key, JsonValue value) {
+  if (JsonValue* member = find(key)) {
+    *member = std::move(value);
+  } else {
+    keys.emplace_back(key);
+    values.push_back(std::move(value));
+  }
+}
+
+void JsonValue::erase(std::string_view key) {
+  const auto found = std::find(keys.begin(), keys.end(), key);
+  if (found == keys.end()) return;
+  values.erase(values.begin() + (found - keys.begin()));
+  keys.erase(found);
+}
+
+JsonValue JsonValue::string(std::string value) {
+  JsonValue v;
+  v.kind = Kind::kString;
+  v.text = std::move(value);
+  return v;
+}
+
+JsonValue JsonValue::object() {
+  JsonValue v;
+  v.kind = Kind::kObject;
+  return v;
+}
+
+const char* describe(JsonValue::Kind kind) {
+  switch (kind) {
+    case JsonValue::Kind::kNull:
+      return "null";
+    case JsonValue::Kind::kBoolean:
+      return "a boolean";
+    case JsonValue::Kind::kNumber:
+      return "a number";
+    case JsonValue::Kind::kString:
+      return "a string";
+    case JsonValue::Kind::kArray:
+      return "a list";
+    case JsonValue::Kind::kObject:
+      return "an object";
+  }
+  return "?";
+}
+
+JsonValue parse_json_value(std::string_view text, std::string_view source, int max_depth) {
+  Builder builder(source, max_depth);
+  nlohmann::json::sax_parse(text, &builder);
+  return builder.take();
+}
+
+std::string to_python_json(const JsonValue& value) {
+  std::string out;
+  append_json(value, out);
+  return out;
+}
+
+std::string quote_json(std::string_view text) {
+  std::string out;
+  append_quoted(text, out);
+  return out;
+}
+
+}  // namespace deepinfer::text

@@ -1,0 +1,87 @@
+// The released vocabulary, from the large test data.
+#include <algorithm>
+#include <cstdlib>
+
+#include "golden_cases.h"
+#include "test_support.h"
+#include "text/engram_token_map.h"
+
+namespace deepinfer::text {
+namespace {
+
+class LargeVocabulary : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* folder = std::getenv("DEEPINFER_TEST_DATA");
+    if (folder == nullptr || *folder == '\0') GTEST_SKIP() << "DEEPINFER_TEST_DATA is not set";
+    data_ = folder;
+  }
+
+  const Tokenizer& tokenizer() const {
+    static const Tokenizer t = Tokenizer::load(data_ / "data/tokenizer-v41");
+    return t;
+  }
+
+  std::filesystem::path data_;
+};
+
+using Ids = std::vector<int32_t>;
+
+TEST_F(LargeVocabulary, MatchesGoldens) {
+  EXPECT_EQ(tokenizer().vocab_size(), 129280);
+  expect_golden_cases(tokenizer(), data_ / "golden/tokenizer/full_v41.json", SpecialFlags::kOther);
+}
+
+// spec/checkpoint.md §3.4.
+TEST_F(LargeVocabulary, MatchesPublishedEncodings) {
+  const std::vector<std::pair<std::string, Ids>> cases = {
+      {"Hello! 毕老师！1 + 1 = 2 ĠÑĤÐ²ÑĬÑĢ",
+       {19923, 3,   223,   5464, 5008, 1175,  19,   940,   223, 19,  438,   223, 20,
+        6113,  257, 76589, 131,  100,  76032, 1628, 76589, 131, 108, 76589, 131, 98}},
+      {"<｜User｜>你好<｜Assistant｜><think>推理</think>答案<｜end▁of▁sentence｜>",
+       {128803, 30594, 128804, 128821, 36101, 128822, 7624, 1}},
+      {"<｜begin▁of▁sentence｜><｜User｜>hello<｜Assistant｜></think>",
+       {0, 128803, 33310, 128804, 128822}},
+      {"The quick brown fox jumps over the lazy dog.",
+       {671, 4787, 13769, 46012, 54994, 1060, 270, 41638, 6397, 16}},
+      {"def f(x):\n    return x**2  # square\n",
+       {3465, 285, 4042, 3395, 361, 1354, 1527, 666, 20, 223, 1823, 5080, 201}},
+      {"1234567890", {6895, 18009, 25744, 18}},
+      {"don't can't 3.14", {20385, 1664, 588, 1664, 223, 21, 16, 929}},
+      {"你好，世界！", {30594, 303, 3427, 1175}},
+      {"Привет, мир!", {24797, 8919, 14, 74779, 3}},
+      {"😀👍🏽", {28927, 225, 92526, 40965, 124}},
+      {"a\u0301", {67, 17793}},
+      {"한국어 문장", {5634, 17564, 9227, 22426, 14301}},
+      {" \n\n", {1004}},
+      {"C++20 std::vector<int>", {37, 3312, 397, 6849, 2366, 10689, 11699, 32}},
+  };
+  for (const auto& [text, ids] : cases) EXPECT_EQ(tokenizer().encode(text), ids) << text;
+  const auto plain = [&](const std::string& text) {
+    return tokenizer().encode(text, SpecialTokens::kPlain);
+  };
+  EXPECT_EQ(plain("<think>"), (Ids{30, 37947, 32}));
+  EXPECT_EQ(plain("<｜User｜>"), (Ids{30, 28217, 6756, 28217, 32}));
+  EXPECT_EQ(plain("｜DSML｜"), (Ids{28217, 10525, 7398, 28217}));
+}
+
+// Values of spec/checkpoint.md §5.2. The hash is of the map whose SHA-256 as int64 is the published
+// 26b9be2936d236a124ba318a998c417bc7032e3e92a3107fe98deee49f1dc496.
+TEST_F(LargeVocabulary, EngramMapHasThePublishedValues) {
+  const std::vector<int32_t> map = derive_engram_token_map(tokenizer());
+  ASSERT_EQ(map.size(), 129280U);
+  const std::vector<std::pair<size_t, int32_t>> values = {
+      {2, 2},          {9, 9},          {201, 174},      {223, 174},      {262, 174},
+      {271, 174},      {270, 237},      {1805, 237},     {671, 237},      {19923, 15844},
+      {33310, 15844},  {44388, 15844},  {45948, 15844},  {127999, 97811}, {128000, 97812},
+      {128799, 98611}, {128803, 98615}, {128804, 98616}, {128821, 98633}, {128822, 98634},
+      {128825, 98637}, {129264, 99076}, {129279, 99091}};
+  for (const auto& [id, value] : values) EXPECT_EQ(map[id], value) << id;
+  uint64_t hash = 0xCBF29CE484222325;  // FNV-1a of the values
+  for (const int32_t value : map) hash = (hash ^ static_cast<uint64_t>(value)) * 0x100000001B3;
+  EXPECT_EQ(hash, 8975172076046960545U);
+  EXPECT_EQ(*std::max_element(map.begin(), map.end()), 99091);
+}
+
+}  // namespace
+}  // namespace deepinfer::text
