@@ -5,6 +5,8 @@ target_compile_features(deepinfer_flags INTERFACE cxx_std_20)
 # Contraction stays off everywhere: an fma that is meant is written (bits must not depend on the compiler's choice).
 target_compile_options(deepinfer_flags INTERFACE
   -Wall -Wextra -Wconversion -Wsign-conversion -ffp-contract=off)
+# libstdc++ 12's stable_sort uses a function that it has itself deprecated, and clang says so.
+target_compile_options(deepinfer_flags INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
 if(DEEPINFER_WERROR)
   target_compile_options(deepinfer_flags INTERFACE -Werror)
 endif()
