@@ -48,7 +48,7 @@ tsan: setup
 
 fuzz: setup
 	@$(call configure,fuzz)
-	@cmake --build build-fuzz -j $(JOBS) --target fuzzers
+	@cmake --build build-fuzz -j $(JOBS) --target fuzz_targets
 	@tools/fuzz $(FUZZ_SECONDS)
 
 install: build

@@ -2,7 +2,7 @@
 #include <string_view>
 
 #include "base/json.h"
-#include "tests/support/fuzz.h"
+#include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
