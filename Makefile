@@ -1,5 +1,6 @@
 # Everyday commands. Each one installs what is missing, configures and builds what it needs.
 JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 60
 BIN := build/bin/deepinfer
 CTEST := ctest --output-on-failure --no-tests=error -j $(JOBS)
 
@@ -10,9 +11,11 @@ all: build
 setup:
 	@tools/setup
 
+# $(call configure,PRESET): quiet unless it fails.
+configure = log=$$(mktemp) && { cmake --preset $(1) > $$log 2>&1 || { cat $$log; rm -f $$log; exit 1; }; rm -f $$log; }
+
 build: setup
-	@cmake --preset release > build-configure.log 2>&1 || { cat build-configure.log; rm -f build-configure.log; exit 1; }
-	@rm -f build-configure.log
+	@$(call configure,release)
 	@cmake --build build -j $(JOBS)
 
 run: build
@@ -28,22 +31,25 @@ bench: build
 	@tools/bench
 
 format: setup
-	@git ls-files '*.cc' '*.h' '*.cu' '*.cuh' | xargs -r clang-format-19 -i
+	@git -c safe.directory='*' ls-files '*.cc' '*.h' '*.cu' '*.cuh' | xargs -r clang-format-19 -i
 
 lint: build
 	@tools/lint
 
 asan: setup
-	cmake --preset asan && cmake --build build-asan -j $(JOBS)
+	@$(call configure,asan)
+	@cmake --build build-asan -j $(JOBS)
 	cd build-asan && $(CTEST) -LE slow
 
 tsan: setup
-	cmake --preset tsan && cmake --build build-tsan -j $(JOBS)
-	cd build-tsan && $(CTEST) -LE slow -L tsan
+	@$(call configure,tsan)
+	@cmake --build build-tsan -j $(JOBS) --target tsan_tests
+	cd build-tsan && $(CTEST) -L tsan -LE slow
 
 fuzz: setup
-	cmake --preset fuzz && cmake --build build-fuzz -j $(JOBS)
-	@tools/fuzz
+	@$(call configure,fuzz)
+	@cmake --build build-fuzz -j $(JOBS) --target fuzz_targets
+	@tools/fuzz $(FUZZ_SECONDS)
 
 install: build
 	cmake --install build --prefix $(or $(PREFIX),/usr/local)

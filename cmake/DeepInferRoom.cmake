@@ -4,12 +4,20 @@ add_library(deepinfer_flags INTERFACE)
 target_compile_features(deepinfer_flags INTERFACE cxx_std_20)
 # Contraction stays off everywhere: an fma that is meant is written (bits must not depend on the compiler's choice).
 target_compile_options(deepinfer_flags INTERFACE
-  -Wall -Wextra -Wconversion -Wsign-conversion -ffp-contract=off
-  $<$<BOOL:${DEEPINFER_WERROR}>:-Werror>
-  $<$<BOOL:${DEEPINFER_SANITIZE}>:-fsanitize=${DEEPINFER_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>
-  $<$<BOOL:${DEEPINFER_FUZZ}>:-fsanitize=fuzzer-no-link>)
-target_link_options(deepinfer_flags INTERFACE
-  $<$<BOOL:${DEEPINFER_SANITIZE}>:-fsanitize=${DEEPINFER_SANITIZE}>)
+  -Wall -Wextra -Wconversion -Wsign-conversion -ffp-contract=off)
+# libstdc++ 12's stable_sort uses a function that it has itself deprecated, and clang says so.
+target_compile_options(deepinfer_flags INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
+if(DEEPINFER_WERROR)
+  target_compile_options(deepinfer_flags INTERFACE -Werror)
+endif()
+if(DEEPINFER_SANITIZE)
+  target_compile_options(deepinfer_flags INTERFACE
+    -fsanitize=${DEEPINFER_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(deepinfer_flags INTERFACE -fsanitize=${DEEPINFER_SANITIZE})
+endif()
+if(DEEPINFER_FUZZ)
+  target_compile_options(deepinfer_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 # Header-only uses of fmt and spdlog: no shared library travels with the program.
 target_compile_definitions(deepinfer_flags INTERFACE FMT_HEADER_ONLY SPDLOG_FMT_EXTERNAL)
 
