@@ -27,7 +27,8 @@ std::optional<IndexHandle> IndexPool::allocate() {
 }
 
 void IndexPool::release(int32_t index) {
-  // Runs in destructors: a double release would be a bug of this file alone, since handles are the only owners.
+  // Runs in destructors: a double release would be a bug of this file alone, since handles are the
+  // only owners.
   DEEPINFER_DCHECK(taken_[static_cast<size_t>(index)], "index {} released twice", index);
   taken_[static_cast<size_t>(index)] = false;
   free_.push_back(index);  // capacity was reserved by the constructor's full size

@@ -9,8 +9,8 @@ namespace deepinfer::cache {
 
 class IndexPool;
 
-/// Ownership of one index of a pool (a page, a slot); gives it back on destruction. Move-only; must not outlive
-/// its pool.
+/// Ownership of one index of a pool (a page, a slot); gives it back on destruction. Move-only; must
+/// not outlive its pool.
 class IndexHandle {
  public:
   IndexHandle() = default;
@@ -34,8 +34,8 @@ class IndexHandle {
   int32_t index_ = -1;
 };
 
-/// The integers [0, size), each owned by at most one handle. The lowest free index goes out first, so that equal
-/// histories give equal indices. Owned by the engine thread.
+/// The integers [0, size), each owned by at most one handle. The lowest free index goes out first,
+/// so that equal histories give equal indices. Owned by the engine thread.
 class IndexPool {
  public:
   explicit IndexPool(int64_t size);

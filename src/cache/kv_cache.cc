@@ -35,8 +35,8 @@ KvCache::KvCache(ops::Backend& backend, const CacheShape& shape)
       minus_ones_i32_(DType::kI32, {std::max(shape.max_slot_pages(), shape.ngram)}) {
   std::ranges::fill(std::span(minus_ones_i64_.as<int64_t>(), size_t(shape.window + kRingSlack)),
                     int64_t{-1});
-  std::ranges::fill(
-      std::span(minus_ones_i32_.as<int32_t>(), size_t(minus_ones_i32_.shape()[0])), -1);
+  std::ranges::fill(std::span(minus_ones_i32_.as<int32_t>(), size_t(minus_ones_i32_.shape()[0])),
+                    -1);
 
   const int64_t slots = shape.num_slots;
   const auto make = [&](DType dtype, const Shape& extents) {
@@ -57,9 +57,9 @@ KvCache::KvCache(ops::Backend& backend, const CacheShape& shape)
          .key_codes = make(DType::kE2M1x2, {pages, entries, shape.index_head_dim / 2}),
          .key_scales = make(DType::kE8M0, {pages, entries, shape.index_head_dim / kFp8Block}),
          .ratio = ratio});
-    pending_.push_back(
-        ratio == 1 ? TensorView()
-                   : make(DType::kF32, {slots, ops::kPendingRows, 2, shape.head_dim}));
+    pending_.push_back(ratio == 1
+                           ? TensorView()
+                           : make(DType::kF32, {slots, ops::kPendingRows, 2, shape.head_dim}));
   }
   const int64_t ring_rows = shape.window + kRingSlack;
   for (int64_t layer = 0; layer < shape.num_layers; ++layer) {
@@ -71,9 +71,13 @@ KvCache::KvCache(ops::Backend& backend, const CacheShape& shape)
   for (int64_t slot = 0; slot < slots; ++slot) reset_slot(static_cast<int32_t>(slot));
 }
 
-Tensor& KvCache::own(Tensor tensor) { return storage_.emplace_back(std::move(tensor)); }
+Tensor& KvCache::own(Tensor tensor) {
+  return storage_.emplace_back(std::move(tensor));
+}
 
-TensorView KvCache::pending(int64_t source) const { return pending_[static_cast<size_t>(source)]; }
+TensorView KvCache::pending(int64_t source) const {
+  return pending_[static_cast<size_t>(source)];
+}
 
 void KvCache::reset_slot(int32_t slot) {
   int64_t zero = 0;

@@ -10,15 +10,15 @@ namespace deepinfer::cache {
 /// Extents of a KvCache. Symbols as in spec/model.md §1.
 struct CacheShape {
   int64_t num_layers = 0;
-  int64_t window = 0;          // W
-  int64_t head_dim = 0;        // D
-  int64_t index_head_dim = 0;  // Di
+  int64_t window = 0;                  // W
+  int64_t head_dim = 0;                // D
+  int64_t index_head_dim = 0;          // Di
   std::vector<int32_t> source_ratios;  // ρ of each KV source, in layer order
-  int64_t ngram = 1;           // Engram's N; 1 without Engram
+  int64_t ngram = 1;                   // Engram's N; 1 without Engram
 
-  int64_t num_slots = 0;       // requests that run at once
+  int64_t num_slots = 0;  // requests that run at once
   int64_t num_pages = 0;
-  int64_t max_slot_tokens = 0; // longest request
+  int64_t max_slot_tokens = 0;  // longest request
 
   /// Bytes of one page of all sources / of one slot's rings, tags and open pairs.
   int64_t page_bytes() const;
@@ -28,12 +28,13 @@ struct CacheShape {
 
 /// Tokens per page. Even, so that a ratio-2 group never straddles pages.
 inline constexpr int64_t kPageTokens = 64;
-/// Ring rows beyond the window: room for two verifications of up to eight rows in flight (design.md, "Caches").
+/// Ring rows beyond the window: room for two verifications of up to eight rows in flight
+/// (design.md, "Caches").
 inline constexpr int64_t kRingSlack = 16;
 
-/// The model's caches in quantised form, in backend memory (spec/model.md §6): compressed pages per KV source, window
-/// rings per layer, open ratio-2 pairs, and the slot state. Who owns which page or slot is decided elsewhere
-/// (IndexPool). Owned by the engine thread.
+/// The model's caches in quantised form, in backend memory (spec/model.md §6): compressed pages per
+/// KV source, window rings per layer, open ratio-2 pairs, and the slot state. Who owns which page
+/// or slot is decided elsewhere (IndexPool). Owned by the engine thread.
 class KvCache {
  public:
   /// Errors: kResourceExhausted when the backend's memory does not suffice.

@@ -31,7 +31,6 @@ void check(const EngramParams& p) {
   check_operand("engram", "streams", p.streams, {rows, m, d}, kActTypes);
   check_optional("engram", "trace_rows", p.trace_rows, {rows, columns}, DType::kI64);
   check_optional("engram", "trace_gate", p.trace_gate, {rows, m}, DType::kF32);
-  check_optional("engram", "trace_out", p.trace_out, {rows, m, d}, kActTypes);
 }
 
 void engram_rows(const EngramParams& p, std::span<const int32_t> context, std::span<int64_t> rows) {

@@ -26,8 +26,6 @@ struct EngramParams {
   TensorView streams;     // [B, m, d] act, in and out
   TensorView trace_rows;  // [B, C] i64: table rows read; may be empty
   TensorView trace_gate;  // [B, m] f32; may be empty
-  TensorView
-      trace_out;  // [B, m, d] act: what was added (gate · value), unrounded f32; may be empty
 };
 void check(const EngramParams& params);
 

@@ -126,8 +126,7 @@ std::vector<TensorView> run_engram(Batch& b) {
                        .eps = 1e-20F,
                        .streams = b.act(6, {kStreams, kWidth}),
                        .trace_rows = {},
-                       .trace_gate = b.out(DType::kF32, {kStreams}),
-                       .trace_out = {}};
+                       .trace_gate = b.out(DType::kF32, {kStreams})};
   b.backend.engram(p);
   return {p.streams, p.trace_gate};
 }

@@ -164,8 +164,7 @@ void Stages::add_engram(const TensorView& streams) {
                       .eps = 1e-20F,
                       .streams = streams.slice(b, 1),
                       .trace_rows = {},
-                      .trace_gate = gates.slice(b, 1),
-                      .trace_out = {}});
+                      .trace_gate = gates.slice(b, 1)});
   }
   expect_f32(gates, in_layer("engram_gate"), 1e-4F);
   expect_act(streams, in_layer("engram_out"));

@@ -89,14 +89,9 @@ void engram(const Context& context, const EngramParams& p) {
             dead ? 0.0F
                  : gate_of(stream, row_of(keys_and_value, j, d), std::span(q_weight).subspan(at, d),
                            std::span(k_weight).subspan(at, d), p.eps);
-        std::vector<float> added(d);
-        for (size_t i = 0; i < d; ++i) {
-          added[i] = gate * value[i];
-          stream[i] += added[i];
-        }
+        for (size_t i = 0; i < d; ++i) stream[i] += gate * value[i];
         store_row(stream, p.streams.at(b), j);
         if (!p.trace_gate.empty()) p.trace_gate.row<float>(b)[j] = gate;
-        if (!p.trace_out.empty()) store_row(added, p.trace_out.at(b), j);
       }
     }
   });

@@ -1,0 +1,195 @@
+#include "scheduler/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace deepinfer::scheduler {
+
+Scheduler::Scheduler(const Limits& limits, cache::IndexPool& pages)
+    : limits_(limits), pages_(pages), slots_(limits.max_running) {
+  DEEPINFER_CHECK(limits.max_rows >= 1 && limits.max_running >= 1 &&
+                      limits.max_logit_rows >= std::min(limits.max_running, limits.max_rows),
+                  "scheduler limits {} rows, {} logits, {} running", limits.max_rows,
+                  limits.max_logit_rows, limits.max_running);
+}
+
+bool Scheduler::fits(int64_t num_tokens) const {
+  return (num_tokens + limits_.page_tokens - 1) / limits_.page_tokens <= pages_.size();
+}
+
+void Scheduler::add(RequestId request, std::span<const int32_t> tokens, bool all_logits) {
+  DEEPINFER_CHECK(!tokens.empty() && fits(static_cast<int64_t>(tokens.size())),
+                  "request {} of {} tokens", request, tokens.size());
+  State state;
+  state.tokens.assign(tokens.begin(), tokens.end());
+  state.prompt_size = static_cast<int64_t>(tokens.size());
+  state.all_logits = all_logits;
+  const bool inserted = states_.emplace(request, std::move(state)).second;
+  DEEPINFER_CHECK(inserted, "request {} added twice", request);
+  waiting_.push_back(request);
+}
+
+void Scheduler::append(RequestId request, int32_t token) {
+  states_.at(request).tokens.push_back(token);
+}
+
+void Scheduler::remove(RequestId request) {
+  if (states_.erase(request) == 0) return;
+  std::erase(waiting_, request);
+  std::erase(running_, request);
+}
+
+BatchPlan Scheduler::plan() {
+  BatchPlan plan;
+  int64_t row_budget = limits_.max_rows;
+  int64_t logit_budget = limits_.max_logit_rows;
+
+  const auto num_open = [&](RequestId id) {
+    const State& state = states_.at(id);
+    return static_cast<int64_t>(state.tokens.size()) - state.computed;
+  };
+  const auto try_span = [&](RequestId id, int64_t wanted) {
+    const State& state = states_.at(id);
+    const int64_t rows =
+        std::min({wanted, row_budget, state.all_logits ? logit_budget : row_budget});
+    if (rows <= 0 || logit_budget <= 0 || !reserve(id, state.computed + rows, plan)) return;
+    add_span(id, rows, plan);
+    row_budget -= rows;
+    logit_budget -= state.all_logits ? rows : plan.spans.back().samples ? 1 : 0;
+  };
+
+  // reserve() may preempt younger requests, which are behind in the list; ids gone from it are
+  // skipped.
+  const std::vector<RequestId> snapshot = running_;
+  const auto is_running = [&](RequestId id) {
+    return std::ranges::find(running_, id) != running_.end();
+  };
+  for (const RequestId id : snapshot) {
+    if (is_running(id) && num_open(id) == 1) try_span(id, 1);
+  }
+  for (const RequestId id : snapshot) {
+    if (is_running(id) && num_open(id) > 1) try_span(id, num_open(id));
+  }
+  while (row_budget > 0 && logit_budget > 0 && !waiting_.empty()) {
+    const size_t before = running_.size();
+    admit(plan);
+    if (running_.size() == before) break;
+    try_span(running_.back(), num_open(running_.back()));
+  }
+  lay_out_rows(plan);
+  for (const PlanSpan& span : plan.spans) states_.at(span.request).computed += span.num_tokens;
+  return plan;
+}
+
+void Scheduler::admit(BatchPlan& plan) {
+  const RequestId id = waiting_.front();
+  State& state = states_.at(id);
+  // Enough pages for all that is known, so that an admitted prompt does not have to give up
+  // half-way.
+  const int64_t pages =
+      (static_cast<int64_t>(state.tokens.size()) + limits_.page_tokens - 1) / limits_.page_tokens;
+  if (pages > pages_.num_free()) return;
+  std::optional<cache::IndexHandle> slot = slots_.allocate();
+  if (!slot) return;
+  waiting_.pop_front();
+  running_.push_back(id);
+  state.slot = std::move(*slot);
+  state.computed = 0;
+  plan.reset_slots.push_back(state.slot.index());
+}
+
+bool Scheduler::reserve(RequestId request, int64_t num_tokens, BatchPlan& plan) {
+  State& state = states_.at(request);
+  const auto needed =
+      static_cast<size_t>((num_tokens + limits_.page_tokens - 1) / limits_.page_tokens);
+  while (state.pages.size() < needed) {
+    std::optional<cache::IndexHandle> page = pages_.allocate();
+    if (page) {
+      plan.pages.push_back({.slot = state.slot.index(),
+                            .page = static_cast<int64_t>(state.pages.size()),
+                            .page_id = page->index()});
+      state.pages.push_back(std::move(*page));
+      continue;
+    }
+    const RequestId youngest = running_.back();
+    preempt(youngest, plan);
+    if (youngest == request) return false;
+  }
+  return true;
+}
+
+void Scheduler::preempt(RequestId request, BatchPlan& plan) {
+  State& state = states_.at(request);
+  const int32_t slot = state.slot.index();
+  std::erase_if(plan.pages, [&](const PageAssignment& page) { return page.slot == slot; });
+  std::erase_if(plan.spans, [&](const PlanSpan& span) { return span.request == request; });
+  std::erase(plan.reset_slots, slot);
+  state.pages.clear();
+  state.slot = cache::IndexHandle();
+  state.computed = 0;
+  std::erase(running_, request);
+  waiting_.push_front(request);
+  ++num_preemptions_;
+}
+
+void Scheduler::add_span(RequestId request, int64_t num_tokens, BatchPlan& plan) const {
+  const State& state = states_.at(request);
+  const bool reaches_end = state.computed + num_tokens == static_cast<int64_t>(state.tokens.size());
+  plan.spans.push_back({.request = request,
+                        .slot = state.slot.index(),
+                        .first_token = state.computed,
+                        .num_tokens = num_tokens,
+                        .last_row = -1,
+                        .samples = reaches_end && !state.all_logits});
+}
+
+/// Rows with logits first (design.md, "Depth per row": all rows of these plans run through all
+/// layers).
+void Scheduler::lay_out_rows(BatchPlan& plan) const {
+  const auto wants_logits = [&](const PlanSpan& span, int64_t i) {
+    return states_.at(span.request).all_logits || (span.samples && i == span.num_tokens - 1);
+  };
+  struct Place {
+    size_t span;
+    int64_t offset;
+  };
+  std::vector<Place> order;
+  for (const bool logits : {true, false}) {
+    for (size_t s = 0; s < plan.spans.size(); ++s) {
+      for (int64_t i = 0; i < plan.spans[s].num_tokens; ++i) {
+        if (wants_logits(plan.spans[s], i) == logits) order.push_back({s, i});
+      }
+    }
+    if (logits) plan.num_logit_rows = static_cast<int64_t>(order.size());
+  }
+
+  std::vector<int32_t> begin(plan.spans.size());
+  int32_t next = 0;
+  for (size_t s = 0; s < plan.spans.size(); ++s) {
+    begin[s] = next;
+    next += static_cast<int32_t>(plan.spans[s].num_tokens);
+  }
+  plan.span_rows.resize(order.size());
+  for (size_t row = 0; row < order.size(); ++row) {
+    PlanSpan& span = plan.spans[order[row].span];
+    const State& state = states_.at(span.request);
+    const int64_t index = span.first_token + order[row].offset;
+    // A token that was drawn is on the device already; after a preemption the host supplies it.
+    const bool drawn = index >= state.prompt_size && span.num_tokens == 1 && state.computed > 0;
+    plan.rows.push_back({.slot = span.slot,
+                         .offset = static_cast<int32_t>(order[row].offset),
+                         .token = drawn ? -1 : state.tokens[static_cast<size_t>(index)],
+                         .role = drawn ? ops::RowRole::kDecode : ops::RowRole::kPrefill});
+    plan.span_begin.push_back(begin[order[row].span]);
+    plan.span_size.push_back(static_cast<int32_t>(span.num_tokens));
+    plan.span_rows[static_cast<size_t>(begin[order[row].span] + order[row].offset)] =
+        static_cast<int32_t>(row);
+    if (order[row].offset == span.num_tokens - 1) span.last_row = static_cast<int32_t>(row);
+  }
+  plan.rows_at_layer.assign(static_cast<size_t>(limits_.num_layers),
+                            static_cast<int64_t>(order.size()));
+}
+
+}  // namespace deepinfer::scheduler
