@@ -9,10 +9,10 @@ namespace deepinfer::scheduler {
 
 Scheduler::Scheduler(const Limits& limits, cache::IndexPool& pages)
     : limits_(limits), pages_(pages), slots_(limits.max_running) {
-  DEEPINFER_CHECK(limits.max_rows >= 1 && limits.max_running >= 1 &&
-                      limits.max_logit_rows >= std::min(limits.max_running, limits.max_rows),
-                  "scheduler limits {} rows, {} logits, {} running", limits.max_rows,
-                  limits.max_logit_rows, limits.max_running);
+  DEEPINFER_CHECK(limits.max_prefill_rows >= 1 && limits.max_running >= 1 &&
+                      limits.max_logit_rows >= limits.max_running,
+                  "scheduler limits: {} prompt rows, {} logits, {} running",
+                  limits.max_prefill_rows, limits.max_logit_rows, limits.max_running);
 }
 
 bool Scheduler::fits(int64_t num_tokens) const {
@@ -24,7 +24,6 @@ void Scheduler::add(RequestId request, std::span<const int32_t> tokens, bool all
                   "request {} of {} tokens", request, tokens.size());
   State state;
   state.tokens.assign(tokens.begin(), tokens.end());
-  state.prompt_size = static_cast<int64_t>(tokens.size());
   state.all_logits = all_logits;
   const bool inserted = states_.emplace(request, std::move(state)).second;
   DEEPINFER_CHECK(inserted, "request {} added twice", request);
@@ -32,7 +31,9 @@ void Scheduler::add(RequestId request, std::span<const int32_t> tokens, bool all
 }
 
 void Scheduler::append(RequestId request, int32_t token) {
-  states_.at(request).tokens.push_back(token);
+  State& state = states_.at(request);
+  state.drawn = static_cast<int64_t>(state.tokens.size());
+  state.tokens.push_back(token);
 }
 
 void Scheduler::remove(RequestId request) {
@@ -41,63 +42,76 @@ void Scheduler::remove(RequestId request) {
   std::erase(running_, request);
 }
 
+RequestId Scheduler::request_of(int32_t slot) const {
+  const auto found = std::ranges::find_if(
+      running_, [&](RequestId id) { return states_.at(id).slot.index() == slot; });
+  DEEPINFER_CHECK(found != running_.end(), "slot {} has no request", slot);
+  return *found;
+}
+
 BatchPlan Scheduler::plan() {
   BatchPlan plan;
-  int64_t row_budget = limits_.max_rows;
-  int64_t logit_budget = limits_.max_logit_rows;
-
-  const auto num_open = [&](RequestId id) {
-    const State& state = states_.at(id);
-    return static_cast<int64_t>(state.tokens.size()) - state.computed;
-  };
-  const auto try_span = [&](RequestId id, int64_t wanted) {
-    const State& state = states_.at(id);
-    const int64_t rows =
-        std::min({wanted, row_budget, state.all_logits ? logit_budget : row_budget});
-    if (rows <= 0 || logit_budget <= 0 || !reserve(id, state.computed + rows, plan)) return;
-    add_span(id, rows, plan);
-    row_budget -= rows;
-    logit_budget -= state.all_logits ? rows : plan.spans.back().samples ? 1 : 0;
-  };
-
-  // reserve() may preempt younger requests, which are behind in the list; ids gone from it are
-  // skipped.
-  const std::vector<RequestId> snapshot = running_;
-  const auto is_running = [&](RequestId id) {
-    return std::ranges::find(running_, id) != running_.end();
-  };
-  for (const RequestId id : snapshot) {
-    if (is_running(id) && num_open(id) == 1) try_span(id, 1);
+  // reserve() may preempt younger requests; ids that are gone from running_ by then are skipped.
+  const std::vector<RequestId> by_arrival = running_;
+  int64_t generating = 0;
+  for (const RequestId id : by_arrival) {
+    if (!is_running(id) || !generates(id)) continue;
+    if (reserve(id, states_.at(id).computed + 1, plan)) add_span(id, 1, plan);
+    ++generating;
   }
-  for (const RequestId id : snapshot) {
-    if (is_running(id) && num_open(id) > 1) try_span(id, num_open(id));
+  Budget budget{.rows = limits_.max_prefill_rows, .logits = limits_.max_logit_rows - generating};
+  for (const RequestId id : by_arrival) {
+    if (is_running(id) && !generates(id)) plan_prompt(id, budget, plan);
   }
-  while (row_budget > 0 && logit_budget > 0 && !waiting_.empty()) {
-    const size_t before = running_.size();
-    admit(plan);
-    if (running_.size() == before) break;
-    try_span(running_.back(), num_open(running_.back()));
+  while (budget.rows > 0 && budget.logits > 0 && admit(plan)) {
+    plan_prompt(running_.back(), budget, plan);
   }
   lay_out_rows(plan);
   for (const PlanSpan& span : plan.spans) states_.at(span.request).computed += span.num_tokens;
   return plan;
 }
 
-void Scheduler::admit(BatchPlan& plan) {
+bool Scheduler::is_running(RequestId request) const {
+  return std::ranges::find(running_, request) != running_.end();
+}
+
+bool Scheduler::generates(RequestId request) const {
+  const State& state = states_.at(request);
+  return state.drawn >= 0 && state.computed == state.drawn;
+}
+
+void Scheduler::plan_prompt(RequestId request, Budget& budget, BatchPlan& plan) {
+  const State& state = states_.at(request);
+  const int64_t open = static_cast<int64_t>(state.tokens.size()) - state.computed;
+  const int64_t rows =
+      std::min({open, budget.rows, state.all_logits ? budget.logits : budget.rows});
+  if (rows <= 0 || budget.logits <= 0) return;
+  if (!reserve(request, state.computed + rows, plan)) return;
+  add_span(request, rows, plan);
+  budget.rows -= rows;
+  if (state.all_logits) {
+    budget.logits -= rows;
+  } else if (plan.spans.back().samples) {
+    --budget.logits;
+  }
+}
+
+bool Scheduler::admit(BatchPlan& plan) {
+  if (waiting_.empty()) return false;
   const RequestId id = waiting_.front();
   State& state = states_.at(id);
   // Enough pages for all that is known, so that an admitted prompt does not have to give up
   // half-way.
   const int64_t pages =
       (static_cast<int64_t>(state.tokens.size()) + limits_.page_tokens - 1) / limits_.page_tokens;
-  if (pages > pages_.num_free()) return;
+  if (pages > pages_.num_free()) return false;
   std::optional<cache::IndexHandle> slot = slots_.allocate();
-  if (!slot) return;
+  if (!slot) return false;
   waiting_.pop_front();
   running_.push_back(id);
   state.slot = std::move(*slot);
-  state.computed = 0;
   plan.reset_slots.push_back(state.slot.index());
+  return true;
 }
 
 bool Scheduler::reserve(RequestId request, int64_t num_tokens, BatchPlan& plan) {
@@ -129,6 +143,7 @@ void Scheduler::preempt(RequestId request, BatchPlan& plan) {
   state.pages.clear();
   state.slot = cache::IndexHandle();
   state.computed = 0;
+  state.drawn = -1;
   std::erase(running_, request);
   waiting_.push_front(request);
   ++num_preemptions_;
@@ -176,8 +191,7 @@ void Scheduler::lay_out_rows(BatchPlan& plan) const {
     PlanSpan& span = plan.spans[order[row].span];
     const State& state = states_.at(span.request);
     const int64_t index = span.first_token + order[row].offset;
-    // A token that was drawn is on the device already; after a preemption the host supplies it.
-    const bool drawn = index >= state.prompt_size && span.num_tokens == 1 && state.computed > 0;
+    const bool drawn = index == state.drawn;
     plan.rows.push_back({.slot = span.slot,
                          .offset = static_cast<int32_t>(order[row].offset),
                          .token = drawn ? -1 : state.tokens[static_cast<size_t>(index)],

@@ -15,9 +15,12 @@ namespace deepinfer::scheduler {
 struct Limits {
   int64_t num_layers = 0;
   int64_t page_tokens = 0;
-  int64_t max_rows = 0;        // rows of a step, >= 1
+  int64_t max_prefill_rows =
+      0;                       // prompt rows of a step, >= 1; generating requests add one row each
   int64_t max_logit_rows = 0;  // rows of a step whose logits are wanted, >= max_running
   int64_t max_running = 0;     // requests with a slot
+
+  int64_t max_rows() const { return max_prefill_rows + max_running; }
 };
 
 /// Decides what every step computes: first one row for every request that generates, in order of
@@ -44,6 +47,8 @@ class Scheduler {
   /// The next step; empty when nothing can run. The caller runs it before planning another.
   BatchPlan plan();
 
+  /// The running request that has `slot`.
+  RequestId request_of(int32_t slot) const;
   int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
   int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
   int64_t num_preemptions() const { return num_preemptions_; }
@@ -51,14 +56,24 @@ class Scheduler {
  private:
   struct State {
     std::vector<int32_t> tokens;  // prompt and output
-    int64_t prompt_size = 0;      // tokens that the host knew before the request ran
     bool all_logits = false;
     int64_t computed = 0;     // tokens whose rows have been planned
+    int64_t drawn = -1;       // index of the newest token, if the device drew it and still has it
     cache::IndexHandle slot;  // valid while running
     std::vector<cache::IndexHandle> pages;
   };
 
-  void admit(BatchPlan& plan);
+  struct Budget {
+    int64_t rows;
+    int64_t logits;
+  };
+
+  bool is_running(RequestId request) const;
+  /// Whether the request's next row is the one token that was drawn last.
+  bool generates(RequestId request) const;
+  void plan_prompt(RequestId request, Budget& budget, BatchPlan& plan);
+  /// Gives the first waiting request a slot; false if none waits or it has to wait on.
+  bool admit(BatchPlan& plan);
   /// Gives the request pages for its tokens up to `num_tokens`, taking them from younger requests
   /// if need be; false if it had to give up its own.
   bool reserve(RequestId request, int64_t num_tokens, BatchPlan& plan);

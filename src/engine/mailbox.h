@@ -1,0 +1,52 @@
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace deepinfer::engine {
+
+/// How other threads reach the engine thread: jobs that it runs between steps. Shared by the engine
+/// and its output streams, which may outlive it. All members: any thread.
+class Mailbox {
+ public:
+  using Job = std::function<void()>;
+
+  /// False if the engine has stopped; the job is dropped then.
+  bool post(Job job) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (closed_) return false;
+      jobs_.push_back(std::move(job));
+    }
+    wake_.notify_one();
+    return true;
+  }
+
+  /// The jobs posted so far; waits for one if `wait` and there is none. Sets `closed` when close()
+  /// was called.
+  std::vector<Job> take(bool wait, bool& closed) {
+    std::unique_lock lock(mutex_);
+    if (wait) wake_.wait(lock, [this] { return closed_ || !jobs_.empty(); });
+    closed = closed_;
+    return std::exchange(jobs_, {});
+  }
+
+  void close() {
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    wake_.notify_one();
+  }
+
+ private:
+  std::mutex mutex_;  // guards everything below
+  std::condition_variable wake_;
+  std::vector<Job> jobs_;
+  bool closed_ = false;
+};
+
+}  // namespace deepinfer::engine

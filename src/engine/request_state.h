@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "deepinfer/engine.h"
+#include "engine/output_stream.h"
+#include "sampling/stop_matcher.h"
+
+namespace deepinfer::engine {
+
+/// A request that generates, as the engine thread sees it: turns drawn tokens into deltas and knows
+/// when to end.
+class RequestState {
+ public:
+  /// `max_new_tokens`: after how many tokens the context is full or the request satisfied.
+  /// `tokenizer` may be null.
+  RequestState(Request request, std::shared_ptr<OutputStream::State> stream, uint64_t seed,
+               int64_t max_new_tokens, int32_t eos_token, const Tokenizer* tokenizer);
+
+  /// Takes a drawn token and pushes its delta. True when the request has ended with it.
+  bool accept(GeneratedToken token);
+  /// Ends the request for another reason; text that was held back comes first.
+  void finish(FinishReason reason, const std::string& error = "");
+
+  const Request& request() const { return request_; }
+  uint64_t seed() const { return seed_; }
+  int32_t eos_token() const { return eos_token_; }
+  const std::vector<int32_t>& output() const { return output_; }
+
+ private:
+  bool is_end_token(int32_t token) const;
+
+  Request request_;
+  std::shared_ptr<OutputStream::State> stream_;
+  uint64_t seed_;
+  int64_t max_new_tokens_;
+  int32_t eos_token_;
+  std::optional<IncrementalDetokenizer> detokenizer_;
+  sampling::StopMatcher stop_matcher_;
+  std::vector<int32_t> output_;
+};
+
+}  // namespace deepinfer::engine

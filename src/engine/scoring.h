@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <future>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "deepinfer/engine.h"
+#include "engine/runner.h"
+
+namespace deepinfer::engine {
+
+/// A sequence whose log-probabilities are wanted. Owned by the engine thread; the asker waits for
+/// the promise.
+class ScoreJob {
+ public:
+  ScoreJob(std::vector<int32_t> tokens, bool want_logits, int64_t vocab_size);
+
+  const std::vector<int32_t>& tokens() const { return tokens_; }
+  std::future<ScoreResult> result() { return promise_.get_future(); }
+
+  /// How the row of token number `index` is sampled: its successor is forced.
+  RowRequest row(int64_t index) const;
+  /// Takes the results of consecutive rows from token number `first`; true when the sequence is
+  /// done and the result delivered. `logits`: [rows, V] f32, host.
+  bool accept(int64_t first, std::span<const GeneratedToken> rows, const float* logits);
+  void fail(std::exception_ptr error) { promise_.set_exception(std::move(error)); }
+
+ private:
+  std::vector<int32_t> tokens_;
+  int64_t vocab_size_;
+  ScoreResult result_;
+  std::promise<ScoreResult> promise_;
+};
+
+/// Runs a whole sequence as one step on a model and cache of its own and returns every intermediate
+/// (debugging and golden tests; host backends). Errors: kResourceExhausted above kMaxTraceTokens.
+std::vector<TraceTensor> trace_sequence(const checkpoint::Checkpoint& checkpoint,
+                                        ops::Backend& backend, std::span<const int32_t> token_map,
+                                        std::span<const int32_t> tokens);
+inline constexpr int64_t kMaxTraceTokens = 4096;
+
+}  // namespace deepinfer::engine
