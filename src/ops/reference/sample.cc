@@ -4,6 +4,7 @@
 
 #include "ops/noise.h"
 #include "ops/reference/reference.h"
+#include "ops/reference/sample_filter.h"
 
 namespace deepinfer::ops::reference {
 namespace {
@@ -12,18 +13,6 @@ constexpr float kOut = -std::numeric_limits<float>::infinity();
 
 float clean(float logit) {
   return std::isnan(logit) ? kOut : logit;
-}
-
-/// A token that may be drawn.
-struct Candidate {
-  float logit;
-  int32_t id;
-  float share = 0;  // e of item 15: probability relative to the first's
-};
-
-/// Item 15's order.
-bool ranks_before(const Candidate& a, const Candidate& b) {
-  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
 
 /// log p of the tokens of one row.
@@ -92,7 +81,7 @@ class Sampler {
       return id < vocab ? id : 0;
     }
     if (row.temperature == 0) return std::ranges::min_element(candidates_, ranks_before)->id;
-    filter(row);
+    filter_candidates(row, candidates_);
     return draw(row);
   }
 
@@ -110,59 +99,6 @@ class Sampler {
       if (bias != nullptr) logit = clean(logit + bias[v]);
       if (logit != kOut && is_allowed(row, id)) candidates_.push_back({logit, id});
     }
-  }
-
-  /// Item 15. What a filter keeps is always a beginning of the order, so none needs the order
-  /// itself.
-  void filter(const SampleRow& row) {
-    const auto k = static_cast<size_t>(row.top_k);
-    if (k > 0 && k < candidates_.size()) {
-      std::ranges::nth_element(candidates_, candidates_.begin() + row.top_k, ranks_before);
-      candidates_.resize(k);
-    }
-    if (row.top_p >= 1 && row.min_p <= 0) return;
-    const float first = std::ranges::min_element(candidates_, ranks_before)->logit;
-    const float z_first = first / row.temperature;
-    for (Candidate& c : candidates_) {
-      const float z = c.logit / row.temperature;
-      const float below = z == z_first ? 0 : z - z_first;  // ∞ - ∞ would be NaN
-      c.share = static_cast<float>(std::exp(static_cast<double>(below)));
-    }
-    if (row.top_p < 1) keep_nucleus(row.top_p);
-    std::erase_if(candidates_, [&](const Candidate& c) { return c.share < row.min_p; });
-  }
-
-  static uint64_t mass(const Candidate& c) {
-    return static_cast<uint64_t>(static_cast<double>(c.share) * 0x1p32);
-  }
-
-  /// Keeps the candidates before which less than top_p of the mass lies: halves the range in which
-  /// the last one must be.
-  void keep_nucleus(float top_p) {
-    uint64_t total = 0;
-    for (const Candidate& c : candidates_) total += mass(c);
-    const double limit = static_cast<double>(top_p) * static_cast<double>(total);
-    // All of the mass lies before those that have none.
-    std::erase_if(candidates_, [](const Candidate& c) { return mass(c) == 0; });
-    // The candidate of rank `begin` is kept, that of rank `end` is not; `before` is the mass of the
-    // ranks below `begin`. Ranks below `begin` lie in front of it, those from `end` on behind.
-    std::ptrdiff_t begin = 0;
-    std::ptrdiff_t end = std::ssize(candidates_);
-    uint64_t before = 0;
-    while (end - begin > 1) {
-      const std::ptrdiff_t middle = begin + (end - begin) / 2;
-      const auto at = candidates_.begin();
-      std::nth_element(at + begin, at + middle, at + end, ranks_before);
-      uint64_t half = 0;
-      for (auto c = at + begin; c != at + middle; ++c) half += mass(*c);
-      if (static_cast<double>(before + half) < limit) {
-        begin = middle;
-        before += half;
-      } else {
-        end = middle;
-      }
-    }
-    candidates_.resize(static_cast<size_t>(end));
   }
 
   /// Item 14: argmax of logit/T - log E.
