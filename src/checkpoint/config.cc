@@ -266,8 +266,8 @@ void read_engram(const Fields& fields, ModelConfig& config) {
   const Key short_key = {"engram_pad_id", "engram_pad_id"};
   const Key long_key = {"engram_pad_token_id", "engram_pad_token_id"};
   const bool has_long = fields.find(long_key) != nullptr;
-  config.engram_pad_token_id =
-      static_cast<int32_t>(fields.integer(has_long ? long_key : short_key, token, 2));
+  config.engram_pad_token_id = static_cast<int32_t>(
+      fields.integer(has_long ? long_key : short_key, token, std::min<int64_t>(2, token.max)));
   if (has_long &&
       fields.integer(short_key, token, config.engram_pad_token_id) != config.engram_pad_token_id) {
     fields.refuse(short_key, "it contradicts engram_pad_token_id");

@@ -19,9 +19,9 @@ struct PresetOverrides {
   std::optional<int64_t> engram_vocab_size = std::nullopt;  // rows per hash column, about
 };
 
-/// A synthetic model. "nano": for tests, 7 MB, with every kind of layer. "mini": 3 GB, released
-/// head sizes, six decoder layers above nothing but window rings. "flash-slice": released widths, 6
-/// layers, 32 experts, small Engram tables. "flash": the release. All but "flash" are without a
+/// A synthetic model. "nano": for tests, 7 MB, with a layer of every mode. "mini": about 3 GB,
+/// released head sizes, 12 layers, five of them above the last KV source. "flash-slice": released
+/// widths, 6 layers, 32 experts, small Engram tables. "flash": the release, the only one with a
 /// vision tower. Errors: kInvalidArgument naming the preset or override.
 ModelConfig preset_config(std::string_view preset, const PresetOverrides& overrides);
 

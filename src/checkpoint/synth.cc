@@ -1,3 +1,4 @@
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,8 +38,10 @@ class PendingDirectory {
       fail(ErrorCode::kIo, "{}: cannot create a directory beside it", target_.string());
     }
     path_ = pattern;
-    std::filesystem::permissions(path_,
-                                 std::filesystem::status(target_.parent_path()).permissions());
+    // mkdtemp makes the directory private; give it the permissions that mkdir would have given.
+    const mode_t mask = ::umask(0);
+    ::umask(mask);
+    ::chmod(path_.c_str(), 0777 & ~mask);
   }
   PendingDirectory(const PendingDirectory&) = delete;
   PendingDirectory& operator=(const PendingDirectory&) = delete;
