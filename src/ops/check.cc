@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tensor/quantize.h"
+
 namespace deepinfer::ops {
 namespace {
 
@@ -22,6 +24,18 @@ bool rows_are_contiguous(const TensorView& view) {
     stride *= view.dim(axis);
   }
   return true;
+}
+
+/// Entries per page, after checking what leads to them.
+int64_t check_page_table(std::string_view op, const CompressedPages& pages,
+                         const SlotState& slots) {
+  DEEPINFER_CHECK(pages.ratio == 1 || pages.ratio == 2, "{}: ratio {}, expected 1 or 2", op,
+                  pages.ratio);
+  DEEPINFER_CHECK(slots.page_tokens > 0 && slots.page_tokens % 2 == 0,
+                  "{}: {} tokens per page, expected an even number", op, slots.page_tokens);
+  check_rank(op, "page_table", slots.page_table, 2);
+  check_operand(op, "page_table", slots.page_table, slots.page_table.shape(), DType::kI32);
+  return slots.page_tokens / pages.ratio;
 }
 
 }  // namespace
@@ -56,6 +70,74 @@ void check_weight(std::string_view op, std::string_view name, const QuantView& w
 void check_rank(std::string_view op, std::string_view name, const TensorView& view, int rank) {
   DEEPINFER_CHECK(!view.empty() && view.shape().rank() == rank, "{}: {} is {}, expected rank {}",
                   op, name, view.empty() ? "missing" : view.shape().to_string(), rank);
+}
+
+void check_at_least(std::string_view op, std::string_view name, const TensorView& view,
+                    int64_t num_rows, std::initializer_list<int64_t> row, DType dtype) {
+  check_rank(op, name, view, static_cast<int>(row.size()) + 1);
+  DEEPINFER_CHECK(view.dim(0) >= num_rows, "{}: {} has {} rows, expected at least {}", op, name,
+                  view.dim(0), num_rows);
+  std::vector<int64_t> shape = {view.dim(0)};
+  shape.insert(shape.end(), row.begin(), row.end());
+  check_operand(op, name, view, Shape(std::span<const int64_t>(shape)), dtype);
+}
+
+void check_rows(std::string_view op, const RowBatch& rows, int64_t num_rows) {
+  check_rank(op, "position", rows.position, 1);
+  const int64_t batch = rows.position.dim(0);
+  DEEPINFER_CHECK(batch >= num_rows, "{}: a step of {} rows, expected at least {}", op, batch,
+                  num_rows);
+  check_operand(op, "position", rows.position, {batch}, DType::kI64);
+  check_operand(op, "slot", rows.slot, {batch}, DType::kI32);
+  check_operand(op, "role", rows.role, {batch}, DType::kU8);
+  check_operand(op, "span_begin", rows.span_begin, {batch}, DType::kI32);
+  check_operand(op, "span_size", rows.span_size, {batch}, DType::kI32);
+  check_operand(op, "span_first", rows.span_first, {batch}, DType::kI64);
+  check_operand(op, "span_rows", rows.span_rows, {batch}, DType::kI32);
+}
+
+void check_entry_pages(std::string_view op, const CompressedPages& pages, const SlotState& slots,
+                       int64_t width) {
+  const int64_t entries = check_page_table(op, pages, slots);
+  DEEPINFER_CHECK(width % kFp4KvBlock == 0, "{}: entries of {} channels, expected a multiple of {}",
+                  op, width, kFp4KvBlock);
+  check_rank(op, "entry_codes", pages.entry_codes, 3);
+  const int64_t num_pages = pages.entry_codes.dim(0);
+  check_operand(op, "entry_codes", pages.entry_codes, {num_pages, entries, width / 2},
+                DType::kE2M1x2);
+  check_operand(op, "entry_scales", pages.entry_scales, {num_pages, entries, width / kFp4KvBlock},
+                DType::kE4M3);
+}
+
+void check_key_pages(std::string_view op, const CompressedPages& pages, const SlotState& slots,
+                     int64_t width) {
+  const int64_t entries = check_page_table(op, pages, slots);
+  DEEPINFER_CHECK(width % kFp8Block == 0,
+                  "{}: index keys of {} channels, expected a multiple of {}", op, width, kFp8Block);
+  check_rank(op, "key_codes", pages.key_codes, 3);
+  const int64_t num_pages = pages.key_codes.dim(0);
+  check_operand(op, "key_codes", pages.key_codes, {num_pages, entries, width / 2}, DType::kE2M1x2);
+  check_operand(op, "key_scales", pages.key_scales, {num_pages, entries, width / kFp8Block},
+                DType::kE8M0);
+}
+
+void check_window(std::string_view op, const WindowRings& rings, const TensorView& window_codes,
+                  const TensorView& window_scales, int64_t window, int64_t num_rows,
+                  int64_t width) {
+  check_rank(op, "ring codes", rings.codes, 3);
+  const int64_t slots = rings.codes.dim(0);
+  const int64_t ring_rows = rings.codes.dim(1);
+  DEEPINFER_CHECK(window >= 1 && ring_rows >= window,
+                  "{}: a window of {} in rings of {} rows, expected 1 to that many", op, window,
+                  ring_rows);
+  DEEPINFER_CHECK(width % kFp8Block == 0, "{}: keys of {} channels, expected a multiple of {}", op,
+                  width, kFp8Block);
+  const int64_t scales = width / kFp8Block;
+  check_operand(op, "ring codes", rings.codes, {slots, ring_rows, width}, DType::kE4M3);
+  check_operand(op, "ring scales", rings.scales, {slots, ring_rows, scales}, DType::kE8M0);
+  check_operand(op, "ring tags", rings.tags, {slots, ring_rows}, DType::kI64);
+  check_operand(op, "window_codes", window_codes, {num_rows, width}, DType::kE4M3);
+  check_operand(op, "window_scales", window_scales, {num_rows, scales}, DType::kE8M0);
 }
 
 }  // namespace deepinfer::ops

@@ -3,6 +3,7 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "ops/rows.h"
 #include "tensor/tensor.h"
 
 /// What the check() functions of the operations share. A failed check is a bug of the caller
@@ -36,5 +37,23 @@ void check_weight(std::string_view op, std::string_view name, const QuantView& w
 
 /// `view` is there and has this rank: to be called before its extents are read.
 void check_rank(std::string_view op, std::string_view name, const TensorView& view, int rank);
+
+/// `view` may have more rows than the `num_rows` that the operation runs; each is `row` of `dtype`.
+void check_at_least(std::string_view op, std::string_view name, const TensorView& view,
+                    int64_t num_rows, std::initializer_list<int64_t> row, DType dtype);
+
+/// The addresses of a step of at least `num_rows` rows, of which the operation runs the first ones.
+void check_rows(std::string_view op, const RowBatch& rows, int64_t num_rows);
+
+/// Compressed pages of latents of `width` channels or of index keys of `width` channels, and the
+/// page table that leads to them.
+void check_entry_pages(std::string_view op, const CompressedPages& pages, const SlotState& slots,
+                       int64_t width);
+void check_key_pages(std::string_view op, const CompressedPages& pages, const SlotState& slots,
+                     int64_t width);
+
+/// Rings of keys of `width` channels with at least `window` rows, and a step's keys for them.
+void check_window(std::string_view op, const WindowRings& rings, const TensorView& window_codes,
+                  const TensorView& window_scales, int64_t window, int64_t num_rows, int64_t width);
 
 }  // namespace deepinfer::ops
