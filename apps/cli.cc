@@ -1,4 +1,4 @@
-#include "cli.h"
+#include "apps/cli.h"
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -7,8 +7,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "apps/output.h"
 #include "base/error.h"
-#include "output.h"
 
 namespace deepinfer::apps {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine_setup.h"
+#include "apps/engine_setup.h"
 
 #include <utility>
 

@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "cli.h"
+#include "apps/cli.h"
+#include "apps/json_input.h"
 #include "deepinfer/engine.h"
-#include "json_input.h"
 
 namespace deepinfer::apps {
 

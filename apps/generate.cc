@@ -5,15 +5,15 @@
 #include <string>
 #include <utility>
 
+#include "apps/cli.h"
+#include "apps/commands.h"
+#include "apps/engine_setup.h"
+#include "apps/generate_batch.h"
+#include "apps/interruption.h"
+#include "apps/line_reader.h"
+#include "apps/output.h"
+#include "apps/records.h"
 #include "base/error.h"
-#include "cli.h"
-#include "commands.h"
-#include "engine_setup.h"
-#include "generate_batch.h"
-#include "interruption.h"
-#include "line_reader.h"
-#include "output.h"
-#include "records.h"
 
 namespace deepinfer::apps {
 namespace {

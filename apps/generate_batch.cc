@@ -1,4 +1,4 @@
-#include "generate_batch.h"
+#include "apps/generate_batch.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -6,8 +6,8 @@
 #include <iterator>
 #include <utility>
 
-#include "engine_setup.h"
-#include "records.h"
+#include "apps/engine_setup.h"
+#include "apps/records.h"
 
 namespace deepinfer::apps {
 

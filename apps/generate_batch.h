@@ -6,12 +6,12 @@
 #include <optional>
 #include <string>
 
+#include "apps/interruption.h"
+#include "apps/json_input.h"
+#include "apps/line_reader.h"
+#include "apps/output.h"
 #include "base/progress.h"
 #include "deepinfer/engine.h"
-#include "interruption.h"
-#include "json_input.h"
-#include "line_reader.h"
-#include "output.h"
 
 namespace deepinfer::apps {
 

@@ -2,11 +2,11 @@
 #include <string>
 #include <utility>
 
-#include "cli.h"
-#include "commands.h"
+#include "apps/cli.h"
+#include "apps/commands.h"
+#include "apps/output.h"
 #include "deepinfer/checkpoint.h"
 #include "deepinfer/tokenizer.h"
-#include "output.h"
 
 namespace deepinfer::apps {
 namespace {

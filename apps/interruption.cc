@@ -1,4 +1,4 @@
-#include "interruption.h"
+#include "apps/interruption.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>

@@ -1,4 +1,4 @@
-#include "json_input.h"
+#include "apps/json_input.h"
 
 #include <array>
 #include <cmath>

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/line_reader.h"
 #include "deepinfer/sampling_params.h"
-#include "line_reader.h"
 
 namespace deepinfer::apps {
 

@@ -1,4 +1,4 @@
-#include "line_reader.h"
+#include "apps/line_reader.h"
 
 #include <fcntl.h>
 #include <poll.h>

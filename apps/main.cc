@@ -10,11 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/commands.h"
+#include "apps/output.h"
 #include "base/error.h"
-#include "commands.h"
 #include "deepinfer/error.h"
 #include "deepinfer/version.h"
-#include "output.h"
 
 namespace deepinfer::apps {
 namespace {

@@ -1,4 +1,4 @@
-#include "records.h"
+#include "apps/records.h"
 
 #include <fmt/format.h>
 

@@ -10,17 +10,17 @@
 #include <utility>
 #include <vector>
 
+#include "apps/cli.h"
+#include "apps/commands.h"
+#include "apps/engine_setup.h"
+#include "apps/interruption.h"
+#include "apps/json_input.h"
+#include "apps/line_reader.h"
+#include "apps/output.h"
+#include "apps/records.h"
 #include "base/error.h"
 #include "base/progress.h"
-#include "cli.h"
-#include "commands.h"
 #include "deepinfer/safetensors.h"
-#include "engine_setup.h"
-#include "interruption.h"
-#include "json_input.h"
-#include "line_reader.h"
-#include "output.h"
-#include "records.h"
 
 namespace deepinfer::apps {
 namespace {

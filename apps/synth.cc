@@ -1,5 +1,5 @@
-#include "cli.h"
-#include "commands.h"
+#include "apps/cli.h"
+#include "apps/commands.h"
 #include "deepinfer/checkpoint.h"
 
 namespace deepinfer::apps {

@@ -4,13 +4,13 @@
 #include <cerrno>
 #include <cstring>
 
+#include "apps/cli.h"
+#include "apps/commands.h"
+#include "apps/json_input.h"
+#include "apps/output.h"
+#include "apps/records.h"
 #include "base/error.h"
-#include "cli.h"
-#include "commands.h"
 #include "deepinfer/tokenizer.h"
-#include "json_input.h"
-#include "output.h"
-#include "records.h"
 
 namespace deepinfer::apps {
 namespace {
