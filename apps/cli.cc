@@ -152,21 +152,15 @@ void Flags::require(const std::string& name) {
   impl_->app.get_option(name)->required();
 }
 
-void Flags::one_of(const std::vector<std::string>& names, bool mandatory) {
-  for (const std::string& name : names) {
-    for (const std::string& other : names) {
-      if (name != other) impl_->app.get_option(name)->excludes(impl_->app.get_option(other));
-    }
-  }
-  if (!mandatory) return;
+void Flags::one_of(const std::vector<std::string>& names) {
   impl_->app.callback([this, names] {
-    const auto given = [this](const std::string& name) {
-      return impl_->app.get_option(name)->count() > 0;
-    };
-    if (std::ranges::any_of(names, given)) return;
     std::string list;
-    for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-    throw CLI::ValidationError("one of " + list + " is required");
+    int given = 0;
+    for (const std::string& name : names) {
+      list += (list.empty() ? "" : ", ") + name;
+      given += impl_->app.get_option(name)->count() > 0 ? 1 : 0;
+    }
+    if (given != 1) throw CLI::ValidationError("exactly one of " + list + " must be given");
   });
 }
 

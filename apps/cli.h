@@ -50,8 +50,8 @@ class Flags {
 
   /// Makes flags that were declared before mandatory.
   void require(const std::string& name);
-  /// At most one of these may be given; at least one if `mandatory`.
-  void one_of(const std::vector<std::string>& names, bool mandatory);
+  /// Exactly one of these must be given. Once per sub-command.
+  void one_of(const std::vector<std::string>& names);
 
   /// Sets the targets. Prints the help and returns false for --help. Errors: kInvalidArgument.
   bool parse(std::span<const std::string> arguments);

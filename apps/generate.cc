@@ -63,7 +63,7 @@ void add_sampling_flags(Flags& flags, SamplingParams& sampling) {
   flags.value(
       "--seed", "N",
       [&sampling](const std::string& text) { sampling.seed = parse_unsigned("--seed", text); },
-      "Seed of the draws: the same seed, the same text (default 0)");
+      "Seed of the draws: the same seed, the same text (default: a new one per request)");
   flags.repeated("--stop", "TEXT", &sampling.stop,
                  "End before this text; may be given several times");
   flags.toggle("--ignore-eos", &sampling.ignore_eos, "Never end at the end token");
@@ -159,15 +159,16 @@ int generate(std::span<const std::string> arguments) {
   Flags parser("generate",
                "Continues a prompt, printing the text as it comes, or a file of prompts. The text "
                "is taken as it\nis: no token is put in front, and spellings of special tokens "
-               "become those tokens.");
+               "become those tokens. Sampling flags hold for the lines of a file that do not say "
+               "otherwise.");
   GenerateFlags flags;
   add_engine_flags(parser, flags.engine);
   parser.text("--prompt", "TEXT", &flags.prompt, "Text to continue");
   parser.text("--tokens", "1,2,3", &flags.tokens, "Token ids to continue; needs no tokenizer.json");
   parser.text("--input", "FILE", &flags.input,
-              "JSON lines {\"id\", \"prompt\" or \"tokens\" or \"messages\", sampling fields by "
-              "their API names}; - is standard input. The flags below hold where a line is silent");
-  parser.one_of({"--prompt", "--tokens", "--input"}, true);
+              "Requests as JSON lines: {\"id\", \"prompt\" or \"tokens\" or \"messages\", sampling "
+              "fields by their API names}; - is standard input");
+  parser.one_of({"--prompt", "--tokens", "--input"});
   parser.text("--output", "FILE", &flags.output, "Results; standard output if missing");
   parser.toggle("--json", &flags.json, "Print one record, as for --input, instead of the text");
   add_sampling_flags(parser, flags.sampling);

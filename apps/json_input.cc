@@ -94,8 +94,9 @@ void assign_member(SamplingParams& params, const Json& value, std::string_view k
   assign(params.*kMember, value, key);
 }
 
-constexpr std::array<std::pair<std::string_view, Assign>, 14> kSamplingFields = {{
+constexpr std::array<std::pair<std::string_view, Assign>, 15> kSamplingFields = {{
     {"max_tokens", assign_member<&SamplingParams::max_tokens>},
+    {"min_tokens", assign_member<&SamplingParams::min_tokens>},
     {"temperature", assign_member<&SamplingParams::temperature>},
     {"top_p", assign_member<&SamplingParams::top_p>},
     {"top_k", assign_member<&SamplingParams::top_k>},

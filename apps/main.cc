@@ -14,6 +14,7 @@
 #include "apps/output.h"
 #include "base/error.h"
 #include "deepinfer/error.h"
+#include "deepinfer/tokenizer.h"
 #include "deepinfer/version.h"
 
 namespace deepinfer::apps {
@@ -67,10 +68,10 @@ int run(const std::vector<std::string>& arguments) {
   return command->run(std::span(arguments).subspan(1));
 }
 
-/// Prints an error as one line: names in it may hold line ends and terminal controls.
+/// Prints an error as one line of text: names in it may hold any bytes.
 int report(std::string_view message, int code) {
   std::string line = "deepinfer: ";
-  for (const char c : message) {
+  for (const char c : replace_invalid_utf8(message)) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte == 0x7f) {
       line += fmt::format("\\x{:02x}", byte);
