@@ -5,6 +5,7 @@
 #include "apps/cli.h"
 #include "apps/commands.h"
 #include "apps/output.h"
+#include "base/error.h"
 #include "deepinfer/checkpoint.h"
 #include "deepinfer/tokenizer.h"
 
@@ -71,8 +72,9 @@ int inspect(std::span<const std::string> arguments) {
                "Read every weight and scale in search of NaN, however large the checkpoint is");
   if (!flags.parse(arguments)) return 0;
   const InspectReport report = inspect_checkpoint(directory, options);
-  Output().write(json ? report.json + "\n" : report.text);
-  return report.ok ? 0 : 2;
+  Output().write(json ? report.json : report.text);
+  if (!report.ok) fail(ErrorCode::kInvalidFile, "{}", report.error);
+  return 0;
 }
 
 }  // namespace deepinfer::apps

@@ -15,20 +15,19 @@ void append(Buffer& out, std::string_view text) {
   out.append(text);
 }
 
-/// JSON has no infinities; they cannot come from finite logits.
-void append_number(Buffer& out, double value, bool is_float) {
-  if (!std::isfinite(value)) {
-    append(out, "null");
-  } else if (is_float) {
-    fmt::format_to(std::back_inserter(out), "{}", static_cast<float>(value));
-  } else {
+/// The shortest text that reads back to the same double: floats keep their bits whether a reader
+/// takes them as float or as double. JSON has no infinities; they cannot come from finite logits.
+void append_number(Buffer& out, double value) {
+  if (std::isfinite(value)) {
     fmt::format_to(std::back_inserter(out), "{}", value);
+  } else {
+    append(out, "null");
   }
 }
 
 void append_token(Buffer& out, int32_t id, float logprob) {
   fmt::format_to(std::back_inserter(out), "\"id\":{},\"logprob\":", id);
-  append_number(out, logprob, true);
+  append_number(out, logprob);
 }
 
 void append_logprobs(Buffer& out, std::span<const GeneratedToken> tokens) {
@@ -93,16 +92,12 @@ std::string to_json_line(const ScoreRecord& record) {
   double sum = 0;
   for (const float logprob : record.logprobs) {
     out.push_back(',');
-    append_number(out, logprob, true);
+    append_number(out, logprob);
     sum += logprob;
   }
   fmt::format_to(std::back_inserter(out), "],\"perplexity\":");
-  // Of no prediction there is none: an infinity becomes null.
-  append_number(out,
-                record.logprobs.empty()
-                    ? HUGE_VAL
-                    : std::exp(-sum / static_cast<double>(record.logprobs.size())),
-                false);
+  // Of no prediction there is none: a NaN becomes null.
+  append_number(out, std::exp(-sum / static_cast<double>(record.logprobs.size())));
   return finish(out, static_cast<int64_t>(record.token_ids.size()), 0, record.system_fingerprint,
                 record.error);
 }

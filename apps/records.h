@@ -17,7 +17,7 @@ std::string json_ids(std::span<const int32_t> ids);
 
 /// One line of generate's output, with its line end:
 /// {"id", "text", "token_ids", "finish_reason", "logprobs"?, "usage", "system_fingerprint",
-/// "error"?}. Numbers are the shortest text that reads back to the same float.
+/// "error"?}.
 struct GenerateRecord {
   std::string id_json = "null";
   const Completion* completion = nullptr;

@@ -31,7 +31,7 @@ target_compile_features(deepinfer_library INTERFACE cxx_std_20)
 target_include_directories(deepinfer_library INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(deepinfer_library INTERFACE
-  Threads::Threads $<BUILD_INTERFACE:${libraries}>)
+  Threads::Threads "$<BUILD_INTERFACE:${libraries}>")
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/deepinfer)
 configure_package_config_file(cmake/deepinferConfig.cmake.in
