@@ -5,11 +5,6 @@
 #include "base/error.h"
 
 namespace deepinfer::apps {
-namespace {
-
-constexpr int64_t kMaxRows = int64_t{1} << 20;  // more cannot be meant
-
-}  // namespace
 
 void add_engine_flags(Flags& flags, EngineOptions& options) {
   flags.value(
@@ -24,9 +19,9 @@ void add_engine_flags(Flags& flags, EngineOptions& options) {
       },
       "Compute threads; 0: one per core (default 0). Never changes a result");
   flags.integer("--prefill-chunk", &options.prefill_chunk, 1,
-                "Most rows that one step computes (default 512). Never changes a result", kMaxRows);
+                "Most rows that one step computes (default 512). Never changes a result");
   flags.integer("--max-batch", &options.max_batch, 1,
-                "Most requests that run at once (default 16). Never changes a result", kMaxRows);
+                "Most requests that run at once (default 16). Never changes a result");
   flags.integer("--max-model-len", &options.max_model_len, 0,
                 "Most tokens of a request, prompt and output; 0: as many as fit (default 0)");
   flags.integer("--kv-tokens", &options.kv_tokens, 0,

@@ -13,11 +13,15 @@
 namespace deepinfer::apps {
 namespace {
 
-[[noreturn]] void fail_type(std::string_view key, const Json& value, std::string_view wanted) {
-  std::string shown = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+/// Enough of a text from outside to recognise it by.
+std::string clip(std::string text) {
   constexpr size_t kMaxShown = 60;
-  if (shown.size() > kMaxShown) shown = shown.substr(0, kMaxShown) + "…";
-  fail(ErrorCode::kInvalidArgument, "\"{}\" is {}, not {}", key, shown, wanted);
+  return text.size() > kMaxShown ? text.substr(0, kMaxShown) + "…" : text;
+}
+
+[[noreturn]] void fail_type(std::string_view key, const Json& value, std::string_view wanted) {
+  fail(ErrorCode::kInvalidArgument, "\"{}\" is {}, not {}", key,
+       clip(value.dump(-1, ' ', true, Json::error_handler_t::replace)), wanted);
 }
 
 // assign(target, value, key): one overload per type that a sampling field has.
@@ -72,7 +76,7 @@ void assign(std::vector<std::pair<int32_t, float>>& target, const Json& value,
   if (!value.is_object()) fail_type(key, value, "an object of token ids and numbers");
   target.clear();
   for (const auto& [token, bias] : value.items()) {
-    const std::string name = fmt::format("{}.{}", key, token);
+    const std::string name = fmt::format("{}.{}", key, clip(token));
     const Json id = Json::parse(token, nullptr, false);
     int32_t number = 0;
     assign(number, id.is_discarded() ? Json(token) : id, name);
@@ -160,7 +164,7 @@ void parse_fields(Entry& entry, const Line& line, const std::string& where, bool
   for (const auto& [key, value] : json.items()) {
     if (key == "id" || assign_input(entry, key, value, for_score)) continue;
     if (!for_score && assign_sampling_field(entry.sampling, key, value)) continue;
-    fail(ErrorCode::kInvalidArgument, "unknown field \"{}\"", key);
+    fail(ErrorCode::kInvalidArgument, "unknown field \"{}\"", clip(key));
   }
   if (!entry.text && !entry.tokens && !entry.messages_json) {
     fail(ErrorCode::kInvalidArgument, "there is no {}",
