@@ -38,9 +38,10 @@ struct InspectOptions {
 };
 
 struct InspectReport {
-  std::string text;  ///< For people, with a final newline.
-  std::string json;  ///< The same as one JSON object.
-  bool ok = false;   ///< The checkpoint opens and no check fails.
+  std::string text;   ///< For people, with a final newline.
+  std::string json;   ///< The same as one JSON object.
+  bool ok = false;    ///< The checkpoint opens and no check fails.
+  std::string error;  ///< One sentence: why it does not open, or the first check that fails.
 };
 
 /// Describes the checkpoint in `directory`: configuration, tensors by kind with sizes, checks,

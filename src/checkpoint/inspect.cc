@@ -264,6 +264,14 @@ std::string to_json(const Findings& findings) {
   return root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+std::string error_sentence(const Findings& findings) {
+  if (!findings.error.empty()) return findings.error;
+  const auto failed = std::ranges::find(findings.checks, CheckStatus::kFail, &CheckLine::status);
+  if (failed == findings.checks.end()) return "";
+  return fmt::format("{}: check failed: {}{}{}", findings.directory.string(), failed->name,
+                     failed->detail.empty() ? "" : ": ", failed->detail);
+}
+
 }  // namespace
 
 InspectReport inspect_checkpoint(const std::filesystem::path& directory,
@@ -278,7 +286,10 @@ InspectReport inspect_checkpoint(const std::filesystem::path& directory,
   } catch (const std::filesystem::filesystem_error& error) {
     findings.error = fmt::format("{}: {}", directory.string(), error.code().message());
   }
-  return {to_text(findings), to_json(findings), findings.ok()};
+  return {.text = to_text(findings),
+          .json = to_json(findings),
+          .ok = findings.ok(),
+          .error = error_sentence(findings)};
 }
 
 }  // namespace deepinfer

@@ -1,0 +1,51 @@
+#include "apps/engine_setup.h"
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace deepinfer::apps {
+
+void add_engine_flags(Flags& flags, EngineOptions& options) {
+  flags.value(
+      "--model", "DIR", [&options](const std::string& text) { options.model = text; },
+      "Checkpoint folder in the released layout");
+  flags.require("--model");
+  flags.text("--backend", "NAME", &options.backend, "reference or auto (default auto)");
+  flags.value(
+      "--threads", "N",
+      [&options](const std::string& text) {
+        options.threads = static_cast<int>(parse_integer("--threads", text, 0, 4096));
+      },
+      "Compute threads; 0: one per core (default 0). Never changes a result");
+  flags.integer("--prefill-chunk", &options.prefill_chunk, 1,
+                "Most rows that one step computes (default 512). Never changes a result");
+  flags.integer("--max-batch", &options.max_batch, 1,
+                "Most requests that run at once (default 16). Never changes a result");
+  flags.integer("--max-model-len", &options.max_model_len, 0,
+                "Most tokens of a request, prompt and output; 0: as many as fit (default 0)");
+  flags.integer("--kv-tokens", &options.kv_tokens, 0,
+                "Tokens of context kept for all requests together; 0: by --max-batch (default 0)");
+}
+
+std::vector<int32_t> encode(const Engine& engine, std::string_view text, std::string_view what) {
+  const Tokenizer* tokenizer = engine.tokenizer();
+  if (tokenizer == nullptr) {
+    fail(ErrorCode::kInvalidArgument,
+         "{} needs a tokenizer, and the model folder has no tokenizer.json; give token ids instead",
+         what);
+  }
+  return tokenizer->encode(text, SpecialTokens::kParse);
+}
+
+std::vector<int32_t> take_tokens(Entry& entry, const Engine& engine) {
+  if (entry.tokens) return std::move(*entry.tokens);
+  if (entry.messages_json) {
+    fail(ErrorCode::kInvalidArgument,
+         "\"messages\" needs the chat encoder, which this build lacks; give \"prompt\" or "
+         "\"tokens\"");
+  }
+  return encode(engine, *entry.text, "a text");
+}
+
+}  // namespace deepinfer::apps
