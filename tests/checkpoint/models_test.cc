@@ -1,8 +1,7 @@
 // The checkpoints of the repository, whole.
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <cstdlib>
+#include <ctime>
 
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
@@ -13,15 +12,11 @@ namespace {
 const std::filesystem::path kSource = DEEPINFER_SOURCE_DIR;
 
 TEST(Checkpoint, OpensTinyModelQuickly) {
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   const auto checkpoint = Checkpoint::open(kSource / "models/tiny-v41");
-  const auto elapsed = std::chrono::steady_clock::now() - start;
-#ifdef NDEBUG
-  EXPECT_LT(elapsed, std::chrono::milliseconds(1000));  // 0.1 s when nothing else runs
-#endif
-  RecordProperty(
-      "milliseconds",
-      static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(elapsed).count()));
+  // Processor time, so that other work on the machine does not matter. About 0.1 s; sanitizers take
+  // longer.
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 1);
   EXPECT_TRUE(checkpoint->ignored_tensors().empty());
 
   const QuantView projection = checkpoint->weight("layers.0.attn.wq_a");
