@@ -31,7 +31,7 @@ struct SamplingParams {
   std::optional<uint64_t> seed;   ///< The same seed, the same tokens; nothing: one is drawn.
   std::vector<std::string> stop;  ///< The text ends before the first of these. Not empty.
   std::vector<int32_t> stop_token_ids;  ///< The output ends with any of these tokens.
-  bool ignore_eos = false;              ///< The end token is never drawn.
+  bool ignore_eos = false;              ///< The end token is like any other: the output goes on.
   std::optional<int32_t> logprobs;  ///< Report log-probabilities, and those of so many most likely
                                     ///< tokens, in [0, 20]; nothing: none.
   std::vector<std::pair<int32_t, float>>

@@ -136,7 +136,7 @@ void Model::forward(const Step& step, cache::KvCache& cache, Trace* trace) {
   backend_.copy(buffers_->first_stream(count), buffers_->pre(count));
   if (trace != nullptr) {
     trace->add("ids", rows_.token);
-    trace->add("embed@rows", streams);
+    trace->add("embed@rows", streams.select(1, 0));
   }
 
   int64_t rows_in = count;

@@ -16,9 +16,14 @@ size_t count_of(const std::vector<int64_t>& shape) {
       std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()));
 }
 
-/// Row `i` of a contiguous bf16 or fp32 tensor.
+/// Elements of a row.
+int64_t width_of(const TensorView& tensor) {
+  return tensor.dim(0) == 0 ? 0 : tensor.shape().num_elements() / tensor.dim(0);
+}
+
+/// Row `i` of a bf16 or fp32 tensor whose rows are contiguous.
 void copy_row(const TensorView& tensor, int64_t i, float* out) {
-  const int64_t width = tensor.stride(0);
+  const int64_t width = width_of(tensor);
   if (tensor.dtype() == DType::kF32) {
     std::copy_n(tensor.row<const float>(i), width, out);
     return;
@@ -48,7 +53,7 @@ void Trace::add(const std::string& name, const TensorView& tensor) {
   const int64_t rows = tensor.dim(0);
   if (tensor.dtype() == DType::kF32 || tensor.dtype() == DType::kBF16) {
     float* out = add_f32(name, shape_of(tensor, rows));
-    for (int64_t i = 0; i < rows; ++i) copy_row(tensor, i, out + i * tensor.stride(0));
+    for (int64_t i = 0; i < rows; ++i) copy_row(tensor, i, out + i * width_of(tensor));
     return;
   }
   const auto* bytes = static_cast<const std::byte*>(tensor.data());
@@ -60,7 +65,7 @@ void Trace::add_entry_rows(const std::string& name, const TensorView& tensor, in
   const int64_t entries = tensor.dim(0) / ratio;
   float* out = add_f32(name, shape_of(tensor, entries));
   for (int64_t e = 0; e < entries; ++e) {
-    copy_row(tensor, (e + 1) * ratio - 1, out + e * tensor.stride(0));
+    copy_row(tensor, (e + 1) * ratio - 1, out + e * width_of(tensor));
   }
 }
 
@@ -113,7 +118,7 @@ void Trace::add_bits(const std::string& name, const TensorView& lists, const Ten
 
 void Trace::add_joined(const std::string& name, const std::vector<TensorView>& parts) {
   const int64_t rows = parts.front().dim(0);
-  const int64_t width = parts.front().stride(0);
+  const int64_t width = width_of(parts.front());
   const auto num_parts = static_cast<int64_t>(parts.size());
   float* out = add_f32(name, {rows, num_parts * width});
   for (int64_t row = 0; row < rows; ++row) {

@@ -19,7 +19,7 @@ struct SampleRow {
   float frequency_penalty = 0;  // times the count of the token in the output
   float presence_penalty = 0;   // once if the token is in the output
   int32_t forced_token = -1;    // >= 0: this token is taken (scoring); nothing is drawn
-  int32_t banned_token = -1;    // >= 0: this id is out (ignore_eos)
+  int32_t banned_token = -1;    // >= 0: this id is out (the end token before min_tokens)
 };
 /// Whether the row's logits depend on the tokens seen: it needs counts.
 inline bool has_penalty(const SampleRow& row) {

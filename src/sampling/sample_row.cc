@@ -20,7 +20,7 @@ uint64_t random_seed() {
 
 ops::SampleRow sample_row(const SamplingParams& params, uint64_t seed, int32_t eos_token,
                           int64_t num_generated) {
-  const bool no_end = params.ignore_eos || num_generated < params.min_tokens;
+  const bool no_end = !params.ignore_eos && num_generated < params.min_tokens;
   return {.seed = seed,
           .temperature = params.temperature,
           .top_p = params.top_p,

@@ -52,7 +52,7 @@ TEST(SampleRow, BansTheEndTokenWhenIgnoredOrTooEarly) {
   EXPECT_EQ(sample_row(params, 0, kEos, 3).banned_token, -1);
   EXPECT_EQ(sample_row(params, 0, -1, 0).banned_token, -1) << "the model has no end token";
   params.ignore_eos = true;
-  EXPECT_EQ(sample_row(params, 0, kEos, 3).banned_token, kEos);
+  EXPECT_EQ(sample_row(params, 0, kEos, 2).banned_token, -1) << "ignore_eos: like any other token";
 }
 
 TEST(FillBias, HoldsBiasesAndEarlyStopTokens) {
