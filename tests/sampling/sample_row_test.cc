@@ -45,7 +45,7 @@ TEST(SampleRow, CarriesTheParameters) {
   EXPECT_EQ(row.banned_token, -1);
 }
 
-TEST(SampleRow, BansTheEndTokenWhenIgnoredOrTooEarly) {
+TEST(SampleRow, BansTheEndTokenBeforeMinTokens) {
   SamplingParams params;
   params.min_tokens = 3;
   EXPECT_EQ(sample_row(params, 0, kEos, 2).banned_token, kEos);
