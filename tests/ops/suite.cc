@@ -15,7 +15,12 @@ StageModel nano_b(const std::filesystem::path& checkpoint, const std::filesystem
           .swiglu_limit = 10,
           .routed_scaling = 1.5F,
           .engram_layers = {1, 3},
-          .target_layers = {3, 5}};
+          .target_layers = {3, 5},
+          .window = 128,
+          .index_topk = 16,
+          .candidate_layer = 4,
+          .candidate_blocks = 3,
+          .candidate_block_size = 8};
 }
 
 StageModel nano_d(const std::filesystem::path& checkpoint, const std::filesystem::path& exact_trace,
@@ -31,7 +36,12 @@ StageModel nano_d(const std::filesystem::path& checkpoint, const std::filesystem
           .swiglu_limit = 2,
           .routed_scaling = 2.5F,
           .engram_layers = {},
-          .target_layers = {}};
+          .target_layers = {},
+          .window = 64,
+          .index_topk = 20,
+          .candidate_layer = 0,
+          .candidate_blocks = 6,
+          .candidate_block_size = 4};
 }
 
 Suite small_suite(std::vector<BackendCase> backends) {

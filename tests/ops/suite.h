@@ -44,6 +44,11 @@ struct StageModel {
   float routed_scaling = 0;
   std::vector<int64_t> engram_layers;
   std::vector<int64_t> target_layers;  // tapped for the draft stages
+  int64_t window = 0;
+  int64_t index_topk = 0;
+  int64_t candidate_layer = 0;
+  int64_t candidate_blocks = 0;
+  int64_t candidate_block_size = 0;
 };
 StageModel nano_b(const std::filesystem::path& checkpoint, const std::filesystem::path& exact_trace,
                   const std::filesystem::path& released_trace);

@@ -45,6 +45,9 @@ std::vector<int64_t> Operands::ints(const TensorView& device) {
   if (device.dtype() == DType::kI64) {
     return {host.as<const int64_t>(), host.as<const int64_t>() + count};
   }
+  if (size_of(device.dtype()) == 1) {
+    return {host.as<const uint8_t>(), host.as<const uint8_t>() + count};
+  }
   return {host.as<const int32_t>(), host.as<const int32_t>() + count};
 }
 
