@@ -71,15 +71,15 @@ std::vector<int32_t> parse_token_ids(std::string_view flag, std::string_view tex
 }
 
 struct Flags::Impl {
-  Impl(const std::string& command, std::string description)
-      : command(command), app(std::move(description), "deepinfer " + command) {}
+  Impl(const std::string& command, const std::string& description)
+      : command(command), app(description, "deepinfer " + command) {}
 
   std::string command;
   CLI::App app;
 };
 
-Flags::Flags(std::string command, std::string description)
-    : impl_(std::make_unique<Impl>(command, std::move(description))) {
+Flags::Flags(const std::string& command, const std::string& description)
+    : impl_(std::make_unique<Impl>(command, description)) {
   // The formatter's default column is too narrow for "--repetition-penalty NUMBER".
   impl_->app.get_formatter()->column_width(34);
 }

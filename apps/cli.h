@@ -28,7 +28,7 @@ class Flags {
   using Setter = std::function<void(const std::string& text)>;
 
   /// `command` as typed ("generate"); `description` opens the help text.
-  Flags(std::string command, std::string description);
+  Flags(const std::string& command, const std::string& description);
   ~Flags();
 
   /// A flag with one value, handed to `set`. `type` names the value in the help ("FILE").

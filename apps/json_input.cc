@@ -14,7 +14,7 @@ namespace deepinfer::apps {
 namespace {
 
 /// Enough of a text from outside to recognise it by.
-std::string clip(std::string text) {
+std::string clip(const std::string& text) {
   constexpr size_t kMaxShown = 60;
   return text.size() > kMaxShown ? text.substr(0, kMaxShown) + "…" : text;
 }

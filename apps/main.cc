@@ -20,7 +20,7 @@
 namespace deepinfer::apps {
 namespace {
 
-constexpr int kInternalFault = 70;
+constexpr int kInternalFault = exit_code(ErrorCode::kInternal);
 constexpr int kBrokenPipe = 128 + SIGPIPE;  // what a shell reports for a program that SIGPIPE ended
 
 struct Command {
@@ -85,21 +85,26 @@ int report(std::string_view message, int code) {
 }
 
 }  // namespace
-}  // namespace deepinfer::apps
 
-int main(int argc, char** argv) {
-  using namespace deepinfer::apps;
+/// Runs the program; whatever is thrown becomes a line on stderr and an exit code.
+int guarded_run(const std::vector<std::string>& arguments) {
   reserve_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);  // write() reports it
   try {
-    return run(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
+    return run(arguments);
   } catch (const ClosedOutput&) {
     return kBrokenPipe;
-  } catch (const deepinfer::Error& error) {
-    return report(error.what(), deepinfer::exit_code(error.code()));
+  } catch (const Error& error) {
+    return report(error.what(), exit_code(error.code()));
   } catch (const std::bad_alloc&) {
     return report("there is not enough memory for this", 2);
   } catch (const std::exception& error) {
     return report(fmt::format("internal fault: {}", error.what()), kInternalFault);
   }
+}
+
+}  // namespace deepinfer::apps
+
+int main(int argc, char** argv) {
+  return deepinfer::apps::guarded_run({argv + std::min(argc, 1), argv + argc});
 }

@@ -147,6 +147,7 @@ class Scorer {
     if (logits_ != nullptr) logits_->commit();
     if (!flags_.dump) return;
     std::vector<TensorEntry> tensors;
+    tensors.reserve(trace_.size());
     for (const TraceTensor& tensor : trace_)
       tensors.push_back({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape});
     TensorFile file(*flags_.dump, tensors);
