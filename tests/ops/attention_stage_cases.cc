@@ -78,20 +78,22 @@ class AttentionStages : public StageTest {
       }
     }
     ASSERT_EQ(got.size(), want.size()) << name;
-    EXPECT_TRUE(few_but_small_changed(got, want, size, share, relative)) << name;
+    EXPECT_TRUE(few_but_small_changed(got, want, size, share, relative, last_digits())) << name;
   }
 
-  /// Changed elements, not counting differences in the last digits of fp32 sums.
+  float last_digits() const { return is_exact() ? 1e-5F : 1e-4F; }
+  /// Changed elements, not counting differences in the last digits of fp32 sums: up to `small` of
+  /// the row's largest magnitude.
   ::testing::AssertionResult few_but_small_changed(std::vector<float> got,
                                                    std::span<const float> want, int64_t row_size,
-                                                   double share, float relative) const {
-    const float tolerance = is_exact() ? 1e-5F : 1e-4F;
+                                                   double share, float relative,
+                                                   float small) const {
     const auto size = static_cast<size_t>(row_size);
     for (size_t begin = 0; begin < want.size(); begin += size) {
       float largest = 0;
       for (const float v : want.subspan(begin, size)) largest = std::max(largest, std::fabs(v));
       for (size_t i = begin; i < begin + size; ++i) {
-        if (std::fabs(got[i] - want[i]) <= tolerance * largest) got[i] = want[i];
+        if (std::fabs(got[i] - want[i]) <= small * largest) got[i] = want[i];
       }
     }
     return few_changed(got, want, row_size, share, relative);
@@ -100,8 +102,8 @@ class AttentionStages : public StageTest {
   void compress(const Layer& layer);
   void select(const Layer& layer, bool whole);
   void attend(const Layer& layer);
-  void expect_choice(const std::vector<int64_t>& got, const TensorView& counts, int64_t max,
-                     int64_t block, const std::string& name, bool whole);
+  void expect_choice(const TensorView& lists, const TensorView& counts, int64_t block,
+                     const std::string& name, bool whole);
 
   static constexpr int64_t kHeadDim = 512;
   static constexpr int64_t kIndexHeads = 8;
@@ -144,29 +146,37 @@ void AttentionStages::compress(const Layer& layer) {
 }
 
 /// Lists of entries (or of blocks of `block` entries) against the trace's bits. A choice may differ
-/// only where the distance to the cut is tiny.
-void AttentionStages::expect_choice(const std::vector<int64_t>& got, const TensorView& counts,
-                                    int64_t max, int64_t block, const std::string& name,
-                                    bool whole) {
+/// only where the distance to the cut is tiny; in released mode also, rarely, where it is small:
+/// one flipped FP8 code in front of wq_b moves all scores of a row.
+void AttentionStages::expect_choice(const TensorView& lists, const TensorView& counts,
+                                    int64_t block, const std::string& name, bool whole) {
   const std::vector<int64_t> bits = trace_->ints(in_layer(name + "_bits"));
-  const std::vector<float> margins = trace_->floats(in_layer(
-      (name == "selected" ? std::string("select") : std::string("candidate")) + "_margin"));
   const int64_t bytes = trace_->shape(in_layer(name + "_bits"))[1];
+  const std::string margin_name =
+      in_layer(name == "selected" ? "select_margin" : "candidate_margin");
+  std::vector<float> margins(bits.size() / static_cast<size_t>(bytes), 1e30F);
+  if (trace_->has(margin_name)) margins = trace_->floats(margin_name);
+
+  const std::vector<int64_t> got = operands_.ints(lists);
   const std::vector<int64_t> sizes = operands_.ints(counts);
   const int64_t entries = num_tokens_ / caches_->sizes.ratio;
+  size_t moved = 0;
   for (size_t b = 0; b < sizes.size(); ++b) {
     const int64_t position = whole ? static_cast<int64_t>(b) : rows_[b];
     std::vector<int64_t> row(static_cast<size_t>(bytes));
     for (int64_t i = 0; i < sizes[b]; ++i) {
-      const int64_t first = got[static_cast<size_t>(static_cast<int64_t>(b) * max + i)] * block;
-      for (int64_t e = first; e < std::min(first + block, entries); ++e) {
+      const int64_t first = got[static_cast<size_t>(static_cast<int64_t>(b) * lists.dim(1) + i)];
+      for (int64_t e = first * block; e < std::min((first + 1) * block, entries); ++e) {
         row[static_cast<size_t>(e / 8)] |= int64_t{1} << (e % 8);
       }
     }
-    if (margins[static_cast<size_t>(position)] < 1e-4F * largest_score_[b]) continue;
-    const auto want = bits.begin() + position * bytes;
-    EXPECT_TRUE(std::equal(row.begin(), row.end(), want)) << name << " at " << position;
+    if (std::equal(row.begin(), row.end(), bits.begin() + position * bytes)) continue;
+    const float margin = margins[static_cast<size_t>(position)] / largest_score_[b];
+    if (margin < 1e-4F) continue;
+    ++moved;
+    EXPECT_LT(margin, is_exact() ? 1e-4F : 1e-2F) << name << " at " << position;
   }
+  EXPECT_LE(moved, sizes.size() / 100) << name;
 }
 
 void AttentionStages::select(const Layer& layer, bool whole) {
@@ -215,26 +225,19 @@ void AttentionStages::select(const Layer& layer, bool whole) {
     const auto [low, high] = std::minmax_element(row, row + entries);
     largest_score_.push_back(std::max(-*low, *high));
   }
-  if (whole) {
-    expect_choice(operands_.ints(selected_), num_selected_, model_->index_topk, 1, "selected",
-                  whole);
-    if (!p.publish.blocks.empty()) {
-      expect_choice(operands_.ints(blocks_.blocks), blocks_.count, model_->candidate_blocks,
-                    model_->candidate_block_size, "candidates", whole);
-    }
-    scores = select_rows(scores, p.trace_scores.shape());
-  } else {
-    // A row alone does not show the scores of entries after it.
-    expect_choice(operands_.ints(selected_), num_selected_, model_->index_topk, 1, "selected",
-                  whole);
+  expect_choice(selected_, num_selected_, 1, "selected", whole);
+  if (!p.publish.blocks.empty()) {
+    expect_choice(blocks_.blocks, blocks_.count, model_->candidate_block_size, "candidates", whole);
   }
   std::vector<float> want = at_rows(in_layer("index_scores"));
-  for (int64_t i = 0; i < num_rows(); ++i) {
+  if (whole) scores = select_rows(scores, p.trace_scores.shape());
+  // A row alone does not show the scores of entries after it.
+  for (int64_t i = 0; i < num_rows() && !whole; ++i) {
     const int64_t visible = (rows_[static_cast<size_t>(i)] + 1) / caches_->sizes.ratio;
-    if (whole) continue;
     std::fill(want.begin() + i * entries + visible, want.begin() + (i + 1) * entries, 0.0F);
   }
-  EXPECT_TRUE(few_but_small_changed(scores, want, entries, 0.03, 0.05F)) << "index_scores";
+  EXPECT_TRUE(few_but_small_changed(scores, want, entries, 0.03, 0.05F, last_digits()))
+      << "index_scores";
 }
 
 void AttentionStages::attend(const Layer& layer) {
@@ -257,7 +260,11 @@ void AttentionStages::attend(const Layer& layer) {
                                 .trace_core = operands_.zeros(DType::kF32, shape)};
   backend_->sparse_attention(p);
   const std::vector<float> core = select_rows(operands_.floats(p.trace_core), shape);
-  EXPECT_TRUE(few_but_small_changed(core, at_rows(in_layer("attn_core")), shape[2], 0.01, 0.05F))
+  // From golden queries and keys far fewer: a flipped bf16 of a query, or FP8 or FP4 code of a key,
+  // moves all of a head's row a little (in exact mode by less than a bf16 step).
+  const float small = is_exact() ? 2e-3F : 1e-4F;
+  EXPECT_TRUE(
+      few_but_small_changed(core, at_rows(in_layer("attn_core")), shape[2], 0.03, 0.05F, small))
       << "attn_core";
 }
 
