@@ -41,6 +41,8 @@ void check(const IndexSelectParams& p) {
   check_key_pages("index_select", p.pages, p.slots, index_dim);
   check_candidates("restrict_to", p.restrict_to, rows);
   check_candidates("publish", p.publish, rows);
+  DEEPINFER_CHECK(p.restrict_to.blocks.empty() || p.publish.blocks.empty(),
+                  "index_select: the candidate source is not restricted itself");
   check_operand("index_select", "selected", p.selected, {rows, p.selected.dim(1)}, DType::kI32);
   check_operand("index_select", "num_selected", p.num_selected, {rows}, DType::kI32);
   check_optional("index_select", "trace_query", p.trace_query, {rows, heads, index_dim},

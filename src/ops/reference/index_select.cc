@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "ops/reference/reference.h"
 #include "ops/reference/rows.h"
@@ -12,21 +11,62 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-/// Places of the `k` highest scores, ascending; of equal scores (-0 and +0 are equal) the lowest
-/// places. All of them if there are no more than k. No score is NaN.
-std::vector<int32_t> top_k(std::span<const float> scores, int64_t k) {
-  std::vector<int32_t> places(scores.size());
-  std::iota(places.begin(), places.end(), 0);
-  if (static_cast<int64_t>(scores.size()) <= k) return places;
-  const auto better = [&](int32_t a, int32_t b) {
-    const float score_a = scores[static_cast<size_t>(a)];
-    const float score_b = scores[static_cast<size_t>(b)];
-    return score_a != score_b ? score_a > score_b : a < b;
+/// The `capacity` highest of scores that are offered by ascending place; of equal scores (-0 and +0
+/// are equal) the lowest places. Time is linear in the offers, memory in the capacity: a context
+/// may have a million entries. No score may be NaN.
+class Best {
+ public:
+  explicit Best(int64_t capacity) : capacity_(static_cast<size_t>(capacity)) {}
+
+  void offer(float score, int64_t place) {
+    // An equal score loses: its place is higher than all before.
+    if (score <= bound_ && is_full_) return;
+    kept_.push_back({score, static_cast<int32_t>(place)});
+    if (kept_.size() >= 2 * capacity_) shrink();
+  }
+
+  /// The places kept, ascending.
+  std::vector<int32_t> places() {
+    if (kept_.size() > capacity_) shrink();
+    std::vector<int32_t> result;
+    for (const Offer& offer : kept_) result.push_back(offer.place);
+    std::ranges::sort(result);
+    return result;
+  }
+
+ private:
+  struct Offer {
+    float score;
+    int32_t place;
   };
-  std::nth_element(places.begin(), places.begin() + k, places.end(), better);
-  places.resize(static_cast<size_t>(k));
-  std::ranges::sort(places);
-  return places;
+
+  static bool is_better(const Offer& a, const Offer& b) {
+    return a.score != b.score ? a.score > b.score : a.place < b.place;
+  }
+
+  /// Drops all but the best. `kept_` holds at least `capacity_` offers.
+  void shrink() {
+    is_full_ = true;
+    bound_ = kInfinity;
+    if (capacity_ > 0) {
+      const auto last = kept_.begin() + static_cast<std::ptrdiff_t>(capacity_) - 1;
+      std::nth_element(kept_.begin(), last, kept_.end(), is_better);
+      bound_ = last->score;
+    }
+    kept_.resize(capacity_);
+  }
+
+  size_t capacity_;
+  std::vector<Offer> kept_;
+  bool is_full_ = false;
+  float bound_ = -kInfinity;  // the lowest score kept, once there are `capacity_`
+};
+
+/// Writes a row's list and its length.
+void store_list(std::span<const int32_t> list, const TensorView& lists, const TensorView& count,
+                int64_t b) {
+  std::ranges::copy(list, lists.row<int32_t>(b));
+  count.as<int32_t>()[b] = static_cast<int32_t>(list.size());
 }
 
 /// The query side of one row.
@@ -87,46 +127,6 @@ std::vector<float> project_weights(const Context& context, const IndexSelectPara
   return weights;
 }
 
-/// Entries that compete in row b, ascending: the visible ones, of the candidate blocks if there are
-/// any.
-std::vector<int32_t> competitors(const IndexSelectParams& p, int64_t b, int64_t num_visible) {
-  if (p.restrict_to.blocks.empty()) {
-    std::vector<int32_t> all(static_cast<size_t>(num_visible));
-    std::iota(all.begin(), all.end(), 0);
-    return all;
-  }
-  std::vector<int32_t> entries;
-  const auto* blocks = p.restrict_to.blocks.row<const int32_t>(b);
-  for (int32_t i = 0; i < p.restrict_to.count.as<const int32_t>()[b]; ++i) {
-    const int64_t first = blocks[i] * p.restrict_to.block_size;
-    const int64_t end = std::min(first + p.restrict_to.block_size, num_visible);
-    for (int64_t e = first; e < end; ++e) entries.push_back(static_cast<int32_t>(e));
-  }
-  return entries;
-}
-
-/// The candidate level: keeps the best blocks by the best score in each; the block of the newest
-/// visible entry comes before all others.
-void publish_blocks(const IndexSelectParams& p, int64_t b, std::span<const int32_t> entries,
-                    std::span<const float> scores) {
-  std::vector<float> best;
-  int64_t first_block = 0;
-  if (!entries.empty()) {
-    const int64_t block_size = p.publish.block_size;
-    first_block = entries.front() / block_size;
-    best.assign(static_cast<size_t>(entries.back() / block_size - first_block + 1), -kInfinity);
-    for (size_t i = 0; i < entries.size(); ++i) {
-      float& block = best[static_cast<size_t>(entries[i] / block_size - first_block)];
-      block = std::max(block, scores[i]);
-    }
-    best.back() = kInfinity;
-  }
-  const std::vector<int32_t> kept = top_k(best, p.publish.blocks.dim(1));
-  auto* blocks = p.publish.blocks.row<int32_t>(b);
-  std::ranges::copy(kept, blocks);
-  p.publish.count.as<int32_t>()[b] = static_cast<int32_t>(kept.size());
-}
-
 /// Scores of every entry that the row's slot has at the end of the step, visible or not.
 void trace_scores(const IndexSelectParams& p, int64_t b, const Query& query, std::span<float> key) {
   const std::span<float> out(p.trace_scores.row<float>(b),
@@ -142,20 +142,40 @@ void trace_scores(const IndexSelectParams& p, int64_t b, const Query& query, std
   }
 }
 
+/// Both levels of one row. Blocks are ranges of entries, and so are all the visible ones.
 void select_row(const IndexSelectParams& p, int64_t b, const Query& query) {
   std::vector<float> key(static_cast<size_t>(p.wq_b.rows() / p.weights_proj.dim(0)));
-  const int64_t position = p.rows.position.as<const int64_t>()[b];
-  const std::vector<int32_t> entries = competitors(p, b, (position + 1) / p.pages.ratio);
-  std::vector<float> scores(entries.size());
-  for (size_t i = 0; i < entries.size(); ++i) {
-    scores[i] = score_of(query, entry_at(p.pages, p.slots, query.slot, entries[i]), key);
-  }
-  if (!p.publish.blocks.empty()) publish_blocks(p, b, entries, scores);
+  const int64_t visible = (p.rows.position.as<const int64_t>()[b] + 1) / p.pages.ratio;
+  Best best(p.selected.dim(1));
+  /// Lets visible entries [begin, end) compete; returns the best score among them.
+  const auto compete = [&](int64_t begin, int64_t end) {
+    float best_score = -kInfinity;
+    for (int64_t e = begin; e < std::min(end, visible); ++e) {
+      const float score = score_of(query, entry_at(p.pages, p.slots, query.slot, e), key);
+      best.offer(score, e);
+      best_score = std::max(best_score, score);
+    }
+    return best_score;
+  };
 
-  const std::vector<int32_t> places = top_k(scores, p.selected.dim(1));
-  auto* selected = p.selected.row<int32_t>(b);
-  for (const int32_t place : places) *selected++ = entries[static_cast<size_t>(place)];
-  p.num_selected.as<int32_t>()[b] = static_cast<int32_t>(places.size());
+  if (!p.restrict_to.blocks.empty()) {
+    const auto* blocks = p.restrict_to.blocks.row<const int32_t>(b);
+    for (int32_t i = 0; i < p.restrict_to.count.as<const int32_t>()[b]; ++i) {
+      compete(blocks[i] * p.restrict_to.block_size, (blocks[i] + 1) * p.restrict_to.block_size);
+    }
+  } else if (!p.publish.blocks.empty()) {
+    const int64_t size = p.publish.block_size;
+    Best blocks(p.publish.blocks.dim(1));
+    for (int64_t begin = 0; begin < visible; begin += size) {
+      const float score = compete(begin, begin + size);
+      // The block of the newest visible entry comes before all others.
+      blocks.offer(begin + size >= visible ? kInfinity : score, begin / size);
+    }
+    store_list(blocks.places(), p.publish.blocks, p.publish.count, b);
+  } else {
+    compete(0, visible);
+  }
+  store_list(best.places(), p.selected, p.num_selected, b);
   if (!p.trace_scores.empty()) trace_scores(p, b, query, key);
 }
 
