@@ -200,7 +200,8 @@ void synthesize_checkpoint(const SynthOptions& options) {
   if (options.directory.empty())
     fail(ErrorCode::kInvalidArgument, "the output directory is missing");
   try {
-    std::filesystem::path target = std::filesystem::weakly_canonical(options.directory);
+    std::filesystem::path target =
+        std::filesystem::weakly_canonical(std::filesystem::absolute(options.directory));
     if (!target.has_filename()) target = target.parent_path();  // "out/"
     PendingDirectory directory(target);
     Synthesizer(options, config).write(directory.path());

@@ -55,6 +55,19 @@ class Synth : public testing::Test {
   TemporaryDirectory directory_;
 };
 
+TEST_F(Synth, TakesPathsRelativeToTheCurrentFolder) {
+  const fs::path before = fs::current_path();
+  for (const fs::path relative : {"a", "b/", "./c", "d/e", "../up"}) {
+    fs::create_directories(directory_ / "inside");
+    fs::current_path(directory_ / "inside");
+    EXPECT_NO_THROW(
+        synthesize_checkpoint({.preset = "nano", .directory = relative, .sparse = true}))
+        << relative;
+    EXPECT_TRUE(fs::exists(relative / "config.json")) << relative;
+    fs::current_path(before);
+  }
+}
+
 TEST_F(Synth, NanoOpensAndPassesInspection) {
   synthesize_checkpoint({.preset = "nano", .directory = directory_ / "nano"});
   const auto checkpoint = Checkpoint::open(directory_ / "nano");
