@@ -76,12 +76,18 @@ Difference difference(const Values& got, const Values& want) {
   return {.max = d.back(), .p99 = d[(d.size() - 1) * 99 / 100], .median = d[(d.size() - 1) / 2]};
 }
 
+double largest(const Values& values) {
+  double result = 0;
+  for (const double value : values) result = std::max(result, std::fabs(value));
+  return result;
+}
+
 /// A golden trace beside the engine's.
 class TraceComparison {
  public:
   TraceComparison(const Golden& golden, const Json& noise, std::vector<TraceTensor> trace,
                   Mode mode)
-      : golden_(golden), noise_(noise), factor_(mode == Mode::kExact ? 8 : 2) {
+      : golden_(golden), noise_(noise), mode_(mode) {
     for (TraceTensor& tensor : trace) {
       std::string name = tensor.name;
       trace_.emplace(std::move(name), std::move(tensor));
@@ -134,9 +140,19 @@ class TraceComparison {
     ASSERT_TRUE(noise_.contains(base));
     const auto noise = noise_.at(base).get<std::array<double, 3>>();  // max, p99, median
     const Difference d = difference(got, want);
-    EXPECT_LE(d.median, factor_ * noise[2] + kMedianFloor);
-    EXPECT_LE(d.p99, factor_ * noise[1] + kP99Floor);
-    EXPECT_LE(d.max, factor_ * noise[0] + kMaxFloor);
+    if (mode_ == Mode::kExact) {
+      // Few rows are kept, so one flipped code sets their tail: only the median is tight. Rows late
+      // in the sequence show up to five times the noise of all rows.
+      EXPECT_LE(d.median, 8 * noise[2] + 2e-6);
+      EXPECT_LE(d.p99, 2 * noise[0] + 1e-5);
+      return;
+    }
+    // Where no jitter got through, a single rounding may still flip: then the limit is that of a
+    // stage, 5 % of the largest magnitude.
+    const double flip = noise[0] == 0 ? 0.05 * largest(want) : 0;
+    EXPECT_LE(d.median, 2 * noise[2] + 1e-7);
+    EXPECT_LE(d.p99, 2 * noise[1] + 1e-6);
+    EXPECT_LE(d.max, 2 * noise[0] + flip + 1e-5);
   }
 
   /// How many entries of a choice may differ.
@@ -148,7 +164,7 @@ class TraceComparison {
   void expect_close_cut(const std::string& margin, const std::string& scores, size_t row) const {
     if (!golden_.has(margin)) return;
     const double noise = noise_.at(scores).at(0).get<double>();
-    EXPECT_LT(golden_.floats(margin).at(row), 2 * noise + kMaxFloor) << "row " << row;
+    EXPECT_LT(golden_.floats(margin).at(row), 2 * noise + 1e-5) << "row " << row;
   }
 
   void expect_bits(const std::string& base, const Values& got, const Values& want) const {
@@ -183,16 +199,9 @@ class TraceComparison {
     EXPECT_LE(changed, allowed_changes(base));
   }
 
-  // Noise of 0 means that no jitter got through, not that sums may not be ordered otherwise.
-  static constexpr double kMedianFloor = 1e-7;
-  static constexpr double kP99Floor = 1e-6;
-  static constexpr double kMaxFloor = 1e-5;
-
   const Golden& golden_;
   const Json& noise_;
-  // Released: README. Exact: three late rows show up to 5 times the noise over all rows, which
-  // stays a hundred times below any wrong formula.
-  double factor_;
+  Mode mode_;
   std::map<std::string, TraceTensor> trace_;
 };
 
