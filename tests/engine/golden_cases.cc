@@ -141,17 +141,18 @@ class TraceComparison {
     const auto noise = noise_.at(base).get<std::array<double, 3>>();  // max, p99, median
     const Difference d = difference(got, want);
     if (mode_ == Mode::kExact) {
-      // Few rows are kept, so one flipped code sets their tail: only the median is tight. Rows late
-      // in the sequence show up to five times the noise of all rows.
+      // Few rows are kept, so one flipped code sets their tail, whether the jitter flipped one or
+      // not: only the median is tight. Rows late in the sequence show up to five times the noise of
+      // all rows.
       EXPECT_LE(d.median, 8 * noise[2] + 2e-6);
-      EXPECT_LE(d.p99, 2 * noise[0] + 1e-5);
+      EXPECT_LE(d.p99, 2 * noise[0] + 1e-4 * largest(want));
       return;
     }
-    // Where no jitter got through, a single rounding may still flip: then the limit is that of a
-    // stage, 5 % of the largest magnitude.
+    // Where no jitter got through, a rounding may still flip, which moves a row: the limit is that
+    // of a stage, 5 % of the largest magnitude.
     const double flip = noise[0] == 0 ? 0.05 * largest(want) : 0;
     EXPECT_LE(d.median, 2 * noise[2] + 1e-7);
-    EXPECT_LE(d.p99, 2 * noise[1] + 1e-6);
+    EXPECT_LE(d.p99, 2 * noise[1] + flip + 1e-6);
     EXPECT_LE(d.max, 2 * noise[0] + flip + 1e-5);
   }
 
