@@ -19,7 +19,7 @@ build: setup
 	@cmake --build build -j $(JOBS)
 
 run: build
-	$(BIN) generate --model models/tiny-v41 --prompt "The history of the city" --max-tokens 120 --temperature 0
+	$(BIN) generate --model models/tiny-v41 --prompt "Once upon a time" --max-tokens 120 --temperature 0
 
 test: build
 	cd build && $(CTEST) -LE slow
