@@ -31,7 +31,7 @@ bench: build
 	@tools/bench
 
 format: setup
-	@git -c safe.directory='*' ls-files '*.cc' '*.h' '*.cu' '*.cuh' | xargs -r clang-format-19 -i
+	@git -c safe.directory='*' ls-files '*.cc' '*.cpp' '*.h' '*.cu' '*.cuh' | xargs -r clang-format-19 -i
 
 lint: build
 	@tools/lint

@@ -101,6 +101,7 @@ Completion run_stream(OutputStream& stream, StreamPrinter* printer, Interruption
     completion.tokens.insert(completion.tokens.end(), delta->tokens.begin(), delta->tokens.end());
     completion.finish_reason = delta->finish_reason;
     completion.error = delta->error;
+    completion.error_code = delta->error_code;
     if (delta->finish_reason != FinishReason::kNone) break;
   }
   interruption.watch(nullptr);
@@ -128,9 +129,8 @@ int generate_one(const GenerateFlags& flags, Engine& engine, Output& output) {
   } else {
     output.write("\n");
   }
-  // The request was valid, so what stopped it is the engine's fault.
   if (completion.finish_reason == FinishReason::kError) {
-    fail(ErrorCode::kInternal, "{}", completion.error);
+    fail(completion.error_code, "{}", completion.error);
   }
   return 0;
 }

@@ -22,7 +22,7 @@ struct EngineOptions {
   std::string numerics =
       "engine";     ///< "engine", or "exact" (fp32 activations; the reference backend only).
   int threads = 0;  ///< Compute threads; 0: one per core.
-  int64_t prefill_chunk = 512;  ///< Most rows that one step computes, >= 1.
+  int64_t prefill_chunk = 512;  ///< Most prompt rows that one step computes, >= 1.
   int64_t max_batch = 16;       ///< Most requests that run at once, >= 1.
   int64_t max_model_len =
       0;  ///< Most tokens of a request, prompt and output; 0: what the model and the pool allow.
@@ -68,7 +68,8 @@ struct OutputDelta {
   std::vector<GeneratedToken> tokens;
   std::string text;  ///< Whole characters; empty without a tokenizer. Never taken back.
   FinishReason finish_reason = FinishReason::kNone;
-  std::string error;
+  std::string error;  ///< With kError: what happened, and its kind.
+  ErrorCode error_code = ErrorCode::kInternal;
 };
 
 /// The output of one request: used by one thread at a time. Destroying it cancels the request.
@@ -97,7 +98,8 @@ struct Completion {
   std::string text;
   std::vector<GeneratedToken> tokens;
   FinishReason finish_reason = FinishReason::kNone;
-  std::string error;
+  std::string error;  ///< With kError, as in OutputDelta.
+  ErrorCode error_code = ErrorCode::kInternal;
 };
 /// Drains a stream.
 Completion collect(OutputStream& stream);

@@ -22,9 +22,9 @@ template <typename... Args>
 
 /// Always on: a broken invariant is a bug and throws ErrorCode::kInternal with file and line. Never
 /// reachable from user input. The arguments after the condition are an fmt format and its values.
-#define DEEPINFER_CHECK(condition, ...)                                               \
-  do {                                                                                \
-    if (!(condition)) [[unlikely]]                                                    \
+#define DEEPINFER_CHECK(condition, ...)                                                  \
+  do {                                                                                   \
+    if (!(condition)) [[unlikely]]                                                       \
       ::deepinfer::fail_check(#condition, __FILE__, __LINE__, fmt::format(__VA_ARGS__)); \
   } while (false)
 

@@ -35,13 +35,14 @@ class FileDescriptor {
 
 /// Opens a regular file for reading and returns its size in `size`.
 FileDescriptor open_regular(const std::filesystem::path& path, size_t& size) {
-  // O_NONBLOCK: opening a FIFO that nobody writes to must not hang; it has no effect on regular files.
+  // O_NONBLOCK: opening a FIFO that nobody writes to must not hang; it has no effect on regular
+  // files.
   FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) {
     const int error = errno;
     fail(code_of_errno(error), "{}: cannot open: {}", path.string(), std::strerror(error));
   }
-  struct stat status {};
+  struct stat status{};
   if (::fstat(fd.get(), &status) != 0) {
     fail(ErrorCode::kIo, "{}: cannot stat: {}", path.string(), std::strerror(errno));
   }
@@ -113,7 +114,8 @@ FileWriter::FileWriter(const std::filesystem::path& path) : path_(path) {
     const int error = errno;
     fail(code_of_errno(error), "{}: cannot create: {}", path.string(), std::strerror(error));
   }
-  // mkstemp makes the file private; give it the permissions that an ordinary open() would have given.
+  // mkstemp makes the file private; give it the permissions that an ordinary open() would have
+  // given.
   const mode_t mask = ::umask(0);
   ::umask(mask);
   ::fchmod(fd_, 0666 & ~mask);
@@ -139,7 +141,9 @@ void FileWriter::write(std::span<const std::byte> bytes) {
   }
 }
 
-void FileWriter::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+void FileWriter::write(std::string_view text) {
+  write(std::as_bytes(std::span(text)));
+}
 
 void FileWriter::skip(int64_t bytes) {
   position_ += bytes;

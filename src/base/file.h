@@ -33,8 +33,8 @@ class MappedFile {
 /// Reads a whole file into memory. Errors: kNotFound, kIo, kInvalidFile (larger than `max_bytes`).
 std::string read_file(const std::filesystem::path& path, int64_t max_bytes);
 
-/// A file being written: bytes go to a temporary name in the same folder, and commit() makes them durable
-/// and renames it onto `path`. Destroyed without commit, nothing is left behind.
+/// A file being written: bytes go to a temporary name in the same folder, and commit() makes them
+/// durable and renames it onto `path`. Destroyed without commit, nothing is left behind.
 class FileWriter {
  public:
   explicit FileWriter(const std::filesystem::path& path);

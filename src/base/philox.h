@@ -5,8 +5,8 @@
 
 namespace deepinfer {
 
-/// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"): four random words as a pure
-/// function of counter and key. spec/model.md §10, item 14.
+/// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"): four random words
+/// as a pure function of counter and key. spec/model.md §10, item 14.
 constexpr std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter,
                                              std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {

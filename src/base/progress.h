@@ -6,9 +6,9 @@
 
 namespace deepinfer {
 
-/// A progress line on stderr: "label  [#####-----]  done/total unit  rate/s  ETA". Shows only if stderr is a
-/// terminal and the work has already lasted a second; redraws at most ten times a second; clears itself at the end.
-/// Used from one thread.
+/// A progress line on stderr: "label  [#####-----]  done/total unit  rate/s  ETA". Shows only if
+/// stderr is a terminal and the work has already lasted a second; redraws at most ten times a
+/// second; clears itself at the end. Used from one thread.
 class ProgressBar {
  public:
   ProgressBar(std::string label, int64_t total, std::string unit);

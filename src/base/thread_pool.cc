@@ -10,7 +10,8 @@ struct ThreadPool::Loop {
   int64_t count;
   int64_t chunk;
   const std::function<void(int64_t, int64_t)>& body;
-  std::atomic<int64_t> next{0};  // relaxed: the ranges are disjoint, and the mutex publishes their results
+  std::atomic<int64_t> next{
+      0};  // relaxed: the ranges are disjoint, and the mutex publishes their results
   std::mutex error_mutex{};
   std::exception_ptr error{};
 };

@@ -10,8 +10,8 @@
 
 namespace deepinfer {
 
-/// A fixed set of worker threads that share loops. parallel_for may be called from one thread at a time
-/// (the engine thread), which takes part in the work.
+/// A fixed set of worker threads that share loops. parallel_for may be called from one thread at a
+/// time (the engine thread), which takes part in the work.
 class ThreadPool {
  public:
   /// `num_threads` in all, the caller included; 0 = one per hardware thread.
@@ -22,10 +22,11 @@ class ThreadPool {
 
   int num_threads() const { return num_threads_; }
 
-  /// Calls body(begin, end) over disjoint ranges that cover [0, count), ranges of at least `grain` items.
-  /// Which thread gets which range is not defined, so results must not depend on it. The first exception that a
-  /// body throws is rethrown here after all ranges have ended.
-  void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
+  /// Calls body(begin, end) over disjoint ranges that cover [0, count), ranges of at least `grain`
+  /// items. Which thread gets which range is not defined, so results must not depend on it. The
+  /// first exception that a body throws is rethrown here after all ranges have ended.
+  void parallel_for(int64_t count, int64_t grain,
+                    const std::function<void(int64_t, int64_t)>& body);
 
  private:
   struct Loop;

@@ -2,6 +2,8 @@
 
 namespace deepinfer {
 
-const char* version() noexcept { return DEEPINFER_VERSION; }
+const char* version() noexcept {
+  return DEEPINFER_VERSION;
+}
 
 }  // namespace deepinfer

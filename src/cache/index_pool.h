@@ -23,7 +23,6 @@ class IndexHandle {
   }
   ~IndexHandle();
 
-  bool valid() const { return pool_ != nullptr; }
   int32_t index() const { return index_; }
 
  private:

@@ -1,14 +1,18 @@
 #include "deepinfer/engine.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <future>
 #include <limits>
+#include <new>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "engine/mailbox.h"
 #include "engine/output_stream.h"
@@ -71,9 +75,32 @@ struct ContextLimits {
   int64_t max_model_len;
 };
 
+/// Refuses caches that this machine cannot hold, before anything is allocated for them.
+void check_memory(const EngineOptions& options, const ModelConfig& config, int64_t kv_tokens) {
+  const cache::CacheShape shape = model::Model::cache_shape(config);
+  const auto pages = static_cast<double>(kv_tokens / cache::kPageTokens);
+  const auto slots = static_cast<double>(options.max_batch);
+  const double counts = slots * static_cast<double>(config.vocab_size) * sizeof(int32_t);
+  const double bytes = pages * static_cast<double>(shape.page_bytes()) +
+                       slots * static_cast<double>(shape.slot_bytes()) + counts;
+  const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
+                        static_cast<double>(::sysconf(_SC_PAGE_SIZE));
+  if (bytes > memory) {
+    constexpr double kGiB = 1024.0 * 1024 * 1024;
+    fail(ErrorCode::kResourceExhausted,
+         "kv_tokens {} and max_batch {} need {:.1f} GiB of caches, this machine has {:.1f}: lower "
+         "one of them",
+         kv_tokens, options.max_batch, bytes / kGiB, memory / kGiB);
+  }
+}
+
 ContextLimits context_limits(const EngineOptions& options, const ModelConfig& config) {
   const int64_t limit = config.max_positions;
-  const int64_t asked = std::min(options.max_model_len, limit);
+  const int64_t asked = options.max_model_len;
+  if (asked > limit) {
+    fail(ErrorCode::kInvalidArgument, "max_model_len is {}, but the model's context is {}", asked,
+         limit);
+  }
   int64_t tokens = options.kv_tokens;
   if (tokens == 0) {
     tokens = std::max(options.max_batch * std::min(kDefaultRequestTokens, limit), asked);
@@ -84,12 +111,12 @@ ContextLimits context_limits(const EngineOptions& options, const ModelConfig& co
     fail(ErrorCode::kInvalidArgument, "kv_tokens is {}, expected at most {}", options.kv_tokens,
          int64_t{std::numeric_limits<int32_t>::max()} * cache::kPageTokens);
   }
-  if (options.max_model_len > tokens) {
+  if (asked > tokens) {
     fail(ErrorCode::kInvalidArgument,
-         "max_model_len is {}, but kv_tokens {} holds {} tokens: raise kv_tokens or lower "
-         "max_model_len",
-         options.max_model_len, options.kv_tokens, tokens);
+         "max_model_len is {}, but kv_tokens {} holds {}: raise kv_tokens or lower max_model_len",
+         asked, options.kv_tokens, tokens);
   }
+  check_memory(options, config, tokens);
   return {.kv_tokens = tokens, .max_model_len = asked > 0 ? asked : std::min(limit, tokens)};
 }
 
@@ -142,6 +169,10 @@ class EngineImpl final : public Engine {
     return shape;
   }
   void check_tokens(std::span<const int32_t> tokens) const;
+  ScoreResult run_score(const std::vector<int32_t>& tokens, bool want_logits);
+  std::vector<TraceTensor> run_trace(const std::vector<int32_t>& tokens);
+  /// Hands a job to the engine thread. Errors: kInternal when that has stopped.
+  void post(engine::Mailbox::Job job);
   void run();
 
   std::shared_ptr<const Checkpoint> checkpoint_;
@@ -160,12 +191,25 @@ class EngineImpl final : public Engine {
 };
 
 void EngineImpl::run() {
-  bool closed = false;
-  while (!closed) {
-    for (const engine::Mailbox::Job& job : mailbox_->take(loop_.idle(), closed)) job();
-    if (!closed && !loop_.idle()) loop_.step();
+  try {
+    bool closed = false;
+    while (!closed) {
+      for (const engine::Mailbox::Job& job : mailbox_->take(loop_.idle(), closed)) job();
+      if (!closed && !loop_.idle()) loop_.step();
+    }
+    loop_.end_all();
+  } catch (const std::exception& error) {
+    // A bug, or no memory even to end a request: nothing that runs can be trusted to go on.
+    log(LogLevel::kError, "the engine stops: {}", error.what());
+    mailbox_->close();
+    loop_.end_all(error.what());
   }
-  loop_.cancel_all();
+}
+
+void EngineImpl::post(engine::Mailbox::Job job) {
+  if (!mailbox_->post(std::move(job))) {
+    fail(ErrorCode::kInternal, "the engine has stopped and takes no more requests");
+  }
 }
 
 void EngineImpl::check_tokens(std::span<const int32_t> tokens) const {
@@ -196,16 +240,17 @@ OutputStream EngineImpl::submit(Request request) {
   auto stream = std::make_shared<OutputStream::State>();
   const scheduler::RequestId id = next_id_.fetch_add(1, std::memory_order_relaxed);
   stream->cancel = [mailbox = mailbox_, id, this] {
-    // Jobs run on the engine thread only while the engine lives, so `this` is valid there.
-    mailbox->post([this, id] { loop_.cancel(id); });
+    // Jobs run on the engine thread only while the engine lives, so `this` is valid there; a
+    // stopped engine has ended the request already.
+    std::ignore = mailbox->post([this, id] { loop_.cancel(id); });
   };
-  const uint64_t seed = request.sampling.seed.value_or(sampling::random_seed());
+  const uint64_t seed = request.sampling.seed ? *request.sampling.seed : sampling::random_seed();
   const int64_t max_new =
       std::min(request.sampling.max_tokens, context_.max_model_len - prompt_size);
   auto state = std::make_shared<std::unique_ptr<engine::RequestState>>(
       std::make_unique<engine::RequestState>(std::move(request), stream, seed, max_new,
                                              checkpoint_->config().eos_token_id, tokenizer()));
-  mailbox_->post([this, id, state] { loop_.start(id, std::move(*state)); });
+  post([this, id, state] { loop_.start(id, std::move(*state)); });
   return OutputStream(std::move(stream));
 }
 
@@ -217,21 +262,37 @@ ScoreResult EngineImpl::score(std::span<const int32_t> tokens, const ScoreOption
          context_.max_model_len);
   }
   const std::vector<int32_t> copy(tokens.begin(), tokens.end());
-  auto job = std::make_shared<std::unique_ptr<engine::ScoreJob>>(
-      std::make_unique<engine::ScoreJob>(copy, options.logits, checkpoint_->config().vocab_size));
-  std::future<ScoreResult> future = (*job)->result();
-  const scheduler::RequestId id = next_id_.fetch_add(1, std::memory_order_relaxed);
-  mailbox_->post([this, id, job] { loop_.start(id, std::move(*job)); });
-  ScoreResult result = future.get();
-  if (options.trace) {
-    auto traced = std::make_shared<std::packaged_task<std::vector<TraceTensor>()>>([this, &copy] {
-      return engine::trace_sequence(*checkpoint_, *backend_, token_map_, copy);
-    });
-    std::future<std::vector<TraceTensor>> trace = traced->get_future();
-    mailbox_->post([traced] { (*traced)(); });
-    result.trace = trace.get();
+  try {
+    ScoreResult result = run_score(copy, options.logits);
+    if (options.trace) result.trace = run_trace(copy);
+    return result;
+  } catch (const std::future_error&) {
+    fail(ErrorCode::kInternal, "the engine stopped before the score was computed");
+  } catch (const std::bad_alloc&) {
+    fail(ErrorCode::kResourceExhausted, "no memory for the logits or the trace of {} tokens",
+         tokens.size());
   }
-  return result;
+}
+
+ScoreResult EngineImpl::run_score(const std::vector<int32_t>& tokens, bool want_logits) {
+  auto job =
+      std::make_unique<engine::ScoreJob>(tokens, want_logits, checkpoint_->config().vocab_size);
+  std::future<ScoreResult> result = job->result();
+  const scheduler::RequestId id = next_id_.fetch_add(1, std::memory_order_relaxed);
+  // Nobody but the mailbox keeps the job: dropped, it breaks the promise.
+  post([this, id, shared = std::make_shared<std::unique_ptr<engine::ScoreJob>>(std::move(job))] {
+    loop_.start(id, std::move(*shared));
+  });
+  return result.get();
+}
+
+std::vector<TraceTensor> EngineImpl::run_trace(const std::vector<int32_t>& tokens) {
+  auto task = std::make_shared<std::packaged_task<std::vector<TraceTensor>()>>([this, tokens] {
+    return engine::trace_sequence(*checkpoint_, *backend_, token_map_, tokens);
+  });
+  std::future<std::vector<TraceTensor>> trace = task->get_future();
+  post([task = std::move(task)] { (*task)(); });
+  return trace.get();
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ class Mailbox {
   using Job = std::function<void()>;
 
   /// False if the engine has stopped; the job is dropped then.
-  bool post(Job job) {
+  [[nodiscard]] bool post(Job job) {
     {
       const std::lock_guard lock(mutex_);
       if (closed_) return false;

@@ -1,7 +1,10 @@
 #include "engine/output_stream.h"
 
+#include <exception>
 #include <iterator>
 #include <utility>
+
+#include "base/log.h"
 
 namespace deepinfer {
 
@@ -40,16 +43,27 @@ std::optional<OutputDelta> OutputStream::State::pop(bool wait) {
   return delta;
 }
 
+bool OutputStream::State::finished() const {
+  const std::lock_guard lock(mutex_);
+  return finished_;
+}
+
 OutputStream::OutputStream(std::shared_ptr<State> state) : state_(std::move(state)) {}
 OutputStream::OutputStream(OutputStream&&) noexcept = default;
 
 OutputStream& OutputStream::operator=(OutputStream&& other) noexcept {
-  std::swap(state_, other.state_);
+  const OutputStream previous(std::move(*this));  // cancelled at the end of this scope
+  state_ = std::move(other.state_);
   return *this;
 }
 
 OutputStream::~OutputStream() {
-  if (state_ != nullptr) cancel();
+  if (state_ == nullptr || state_->finished()) return;
+  try {
+    cancel();
+  } catch (const std::exception& error) {
+    log_warning("a request could not be cancelled: {}", error.what());
+  }
 }
 
 std::optional<OutputDelta> OutputStream::next() {
@@ -71,6 +85,7 @@ Completion collect(OutputStream& stream) {
                              std::make_move_iterator(delta->tokens.end()));
     completion.finish_reason = delta->finish_reason;
     completion.error = delta->error;
+    completion.error_code = delta->error_code;
   }
   return completion;
 }

@@ -1,7 +1,10 @@
 #include "engine/request_state.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
+
+#include "base/log.h"
 
 namespace deepinfer::engine {
 
@@ -15,6 +18,15 @@ RequestState::RequestState(Request request, std::shared_ptr<OutputStream::State>
       eos_token_(eos_token),
       stop_matcher_(request_.sampling.stop) {
   if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer);
+}
+
+RequestState::~RequestState() {
+  if (stream_->finished()) return;
+  try {
+    finish(FinishReason::kCancelled);
+  } catch (const std::exception& error) {
+    log_warning("a request ended without telling its reader: {}", error.what());
+  }
 }
 
 bool RequestState::is_end_token(int32_t token) const {
@@ -41,10 +53,11 @@ bool RequestState::accept(GeneratedToken token) {
   return stopped || full;
 }
 
-void RequestState::finish(FinishReason reason, const std::string& error) {
+void RequestState::finish(FinishReason reason, const std::string& error, ErrorCode code) {
   OutputDelta delta;
   delta.finish_reason = reason;
   delta.error = error;
+  delta.error_code = code;
   if (detokenizer_) {
     sampling::StopMatcher::Piece piece = stop_matcher_.feed(detokenizer_->finish());
     delta.text = std::move(piece.text);

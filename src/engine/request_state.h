@@ -19,11 +19,16 @@ class RequestState {
   /// `tokenizer` may be null.
   RequestState(Request request, std::shared_ptr<OutputStream::State> stream, uint64_t seed,
                int64_t max_new_tokens, int32_t eos_token, const Tokenizer* tokenizer);
+  /// A request that is dropped without an end (the engine stops) ends as cancelled.
+  ~RequestState();
+  RequestState(const RequestState&) = delete;
+  RequestState& operator=(const RequestState&) = delete;
 
   /// Takes a drawn token and pushes its delta. True when the request has ended with it.
   bool accept(GeneratedToken token);
   /// Ends the request for another reason; text that was held back comes first.
-  void finish(FinishReason reason, const std::string& error = "");
+  void finish(FinishReason reason, const std::string& error = "",
+              ErrorCode code = ErrorCode::kInternal);
 
   const Request& request() const { return request_; }
   uint64_t seed() const { return seed_; }

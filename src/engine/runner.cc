@@ -59,8 +59,9 @@ std::vector<GeneratedToken> Runner::run(const scheduler::BatchPlan& plan,
     tokens[i].logprob = host_logprob_.as<float>()[i];
     for (int32_t t = 0; t < rows[i].num_top; ++t) {
       const size_t at = i * static_cast<size_t>(top) + static_cast<size_t>(t);
-      tokens[i].top.push_back({.token = host_top_tokens_.as<int32_t>()[at],
-                               .logprob = host_top_logprobs_.as<float>()[at]});
+      const int32_t token = host_top_tokens_.as<int32_t>()[at];
+      if (token < 0) break;  // fewer tokens than were asked for
+      tokens[i].top.push_back({.token = token, .logprob = host_top_logprobs_.as<float>()[at]});
     }
   }
   return tokens;

@@ -21,15 +21,15 @@ RowRequest ScoreJob::row(int64_t index) const {
   return request;
 }
 
-bool ScoreJob::accept(int64_t first, std::span<const GeneratedToken> rows, const float* logits) {
+bool ScoreJob::accept(int64_t first, std::span<const GeneratedToken> rows,
+                      const TensorView& logits) {
   for (size_t i = 0; i < rows.size(); ++i) {
     const size_t index = static_cast<size_t>(first) + i;
     if (index < result_.logprobs.size()) result_.logprobs[index] = rows[i].logprob;
   }
-  const auto vocab = static_cast<size_t>(vocab_size_);
-  if (!result_.logits.empty()) {
-    std::copy_n(logits, rows.size() * vocab,
-                result_.logits.begin() + first * static_cast<int64_t>(vocab));
+  if (wants_logits()) {
+    std::copy_n(logits.as<const float>(), logits.shape().num_elements(),
+                result_.logits.begin() + first * vocab_size_);
   }
   const bool done = static_cast<size_t>(first) + rows.size() == tokens_.size();
   if (done) promise_.set_value(std::move(result_));

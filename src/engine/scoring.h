@@ -21,11 +21,13 @@ class ScoreJob {
   const std::vector<int32_t>& tokens() const { return tokens_; }
   std::future<ScoreResult> result() { return promise_.get_future(); }
 
+  bool wants_logits() const { return !result_.logits.empty(); }
   /// How the row of token number `index` is sampled: its successor is forced.
   RowRequest row(int64_t index) const;
   /// Takes the results of consecutive rows from token number `first`; true when the sequence is
-  /// done and the result delivered. `logits`: [rows, V] f32, host.
-  bool accept(int64_t first, std::span<const GeneratedToken> rows, const float* logits);
+  /// done and the result delivered. `logits`: [rows, V] f32, host; may be empty if they are
+  /// not wanted.
+  bool accept(int64_t first, std::span<const GeneratedToken> rows, const TensorView& logits);
   void fail(std::exception_ptr error) { promise_.set_exception(std::move(error)); }
 
  private:

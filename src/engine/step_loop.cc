@@ -1,9 +1,11 @@
 #include "engine/step_loop.h"
 
-#include <exception>
+#include <new>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "sampling/sample_row.h"
 
 namespace deepinfer::engine {
@@ -32,42 +34,55 @@ void StepLoop::cancel(scheduler::RequestId id) {
   publish_stats(0);
 }
 
-void StepLoop::cancel_all() {
+void StepLoop::end_all(const std::string& error) noexcept {
+  const FinishReason reason = error.empty() ? FinishReason::kCancelled : FinishReason::kError;
   for (auto& [id, request] : generating_) {
-    request->finish(FinishReason::kCancelled);
-    scheduler_.remove(id);
+    try {
+      request->finish(reason, error);
+    } catch (const std::exception& another) {
+      log_warning("a request ended without telling its reader: {}", another.what());
+    }
   }
   generating_.clear();
-  for (auto& [id, job] : scoring_) {
-    job->fail(std::make_exception_ptr(
-        Error(ErrorCode::kResourceExhausted, "the engine stopped before the score was computed")));
-    scheduler_.remove(id);
-  }
-  scoring_.clear();
+  scoring_.clear();  // their askers see a broken promise
 }
 
 void StepLoop::step() {
   const scheduler::BatchPlan plan = scheduler_.plan();
   DEEPINFER_CHECK(!plan.empty(), "requests wait, but the scheduler plans nothing");
+  std::optional<std::vector<GeneratedToken>> tokens;
   try {
-    run(plan);
+    tokens = compute(plan);
   } catch (const std::exception& error) {
-    // The computation is at fault (a damaged table, no memory), not the loop: its requests end,
-    // others go on.
-    fail_requests(plan, error.what());
+    // Nothing was committed, so every part of the step can be computed again with equal bits.
+    if (plan.spans.size() == 1) fail_request(plan.spans[0].request, error);
+  }
+  if (tokens) {
+    deliver(plan, std::move(*tokens));
+  } else if (plan.spans.size() > 1) {
+    for (const scheduler::PlanSpan& span : plan.spans) compute_alone(plan.only(span));
   }
   publish_stats(static_cast<int64_t>(plan.rows.size()));
 }
 
-void StepLoop::run(const scheduler::BatchPlan& plan) {
+void StepLoop::compute_alone(const scheduler::BatchPlan& plan) {
+  std::vector<GeneratedToken> tokens;
+  try {
+    tokens = compute(plan);
+  } catch (const std::exception& error) {
+    fail_request(plan.spans[0].request, error);
+    return;
+  }
+  deliver(plan, std::move(tokens));
+}
+
+std::vector<GeneratedToken> StepLoop::compute(const scheduler::BatchPlan& plan) {
   reset_slots(plan);
-  const std::vector<RowRequest> rows = row_requests(plan);
-  deliver(plan, runner_.run(plan, rows));
+  return runner_.run(plan, row_requests(plan));
 }
 
 void StepLoop::reset_slots(const scheduler::BatchPlan& plan) {
   for (const int32_t slot : plan.reset_slots) {
-    // A slot may be admitted without rows in this step; its next span repeats nothing of this.
     const scheduler::RequestId id = scheduler_.request_of(slot);
     const auto found = generating_.find(id);
     if (found == generating_.end()) {
@@ -118,29 +133,37 @@ void StepLoop::deliver(const scheduler::BatchPlan& plan, std::vector<GeneratedTo
       }
     } else if (const auto job = scoring_.find(span.request); job != scoring_.end()) {
       const int64_t first_row = span.last_row - span.num_tokens + 1;
-      const TensorView logits = runner_.logits();
+      TensorView logits;
+      if (job->second->wants_logits()) {
+        logits = runner_.logits().slice(first_row, span.num_tokens);
+      }
       done = job->second->accept(span.first_token,
                                  std::span(tokens).subspan(static_cast<size_t>(first_row),
                                                            static_cast<size_t>(span.num_tokens)),
-                                 logits.row<const float>(first_row));
+                                 logits);
       if (done) scoring_.erase(job);
     }
     if (done) scheduler_.remove(span.request);
   }
 }
 
-void StepLoop::fail_requests(const scheduler::BatchPlan& plan, const std::string& error) {
-  for (const scheduler::PlanSpan& span : plan.spans) {
-    if (const auto found = generating_.find(span.request); found != generating_.end()) {
-      found->second->finish(FinishReason::kError, error);
-      generating_.erase(found);
-    }
-    if (const auto job = scoring_.find(span.request); job != scoring_.end()) {
-      job->second->fail(std::current_exception());
-      scoring_.erase(job);
-    }
-    scheduler_.remove(span.request);
+void StepLoop::fail_request(scheduler::RequestId id, const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  const bool no_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+  const ErrorCode code = known != nullptr ? known->code()
+                         : no_memory      ? ErrorCode::kResourceExhausted
+                                          : ErrorCode::kInternal;
+  const std::string message =
+      no_memory ? "the machine has no memory left for a step" : error.what();
+  if (const auto found = generating_.find(id); found != generating_.end()) {
+    found->second->finish(FinishReason::kError, message, code);
+    generating_.erase(found);
   }
+  if (const auto job = scoring_.find(id); job != scoring_.end()) {
+    job->second->fail(std::make_exception_ptr(Error(code, message)));
+    scoring_.erase(job);
+  }
+  scheduler_.remove(id);
 }
 
 void StepLoop::publish_stats(int64_t rows) {

@@ -1,11 +1,10 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <future>
+#include <exception>
 #include <memory>
 #include <mutex>
-#include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -28,23 +27,25 @@ class StepLoop {
   void start(scheduler::RequestId id, std::unique_ptr<ScoreJob> job);
   /// Ends a request that still runs with kCancelled. Unknown ids are ignored.
   void cancel(scheduler::RequestId id);
-  void cancel_all();
+  /// Ends everything, with kCancelled or, if there is a reason, with kError. Throws nothing.
+  void end_all(const std::string& error = "") noexcept;
 
   bool idle() const { return generating_.empty() && scoring_.empty(); }
-  /// Plans and computes one step. An error of the computation ends the requests of the step with
-  /// it.
+  /// Plans and computes one step. A request whose computation fails (a damaged table, no memory) ends
+  /// with kError; the others of the step go on.
   void step();
 
   /// A snapshot after the last step. Any thread.
   EngineStats stats() const;
 
  private:
-  void run(const scheduler::BatchPlan& plan);
+  std::vector<GeneratedToken> compute(const scheduler::BatchPlan& plan);
+  void compute_alone(const scheduler::BatchPlan& plan);
   void reset_slots(const scheduler::BatchPlan& plan);
   std::vector<RowRequest> row_requests(const scheduler::BatchPlan& plan) const;
   RowRequest generating_row(const RequestState& request) const;
   void deliver(const scheduler::BatchPlan& plan, std::vector<GeneratedToken> tokens);
-  void fail_requests(const scheduler::BatchPlan& plan, const std::string& error);
+  void fail_request(scheduler::RequestId id, const std::exception& error);
   void publish_stats(int64_t rows);
 
   Runner& runner_;

@@ -12,7 +12,7 @@ namespace deepinfer::model {
 /// rows.
 struct Model::Buffers {
   Buffers(const checkpoint::ModelConfig& c, ops::Backend& backend, const StepLimits& limits)
-      : candidate_block_size(c.candidate_block_size) {
+      : candidate_block_size_(c.candidate_block_size) {
     const int64_t b = limits.max_rows;
     const DType act = ops::activation_dtype(backend.numerics());
     const int64_t ngram = c.engram_layers.empty() ? 1 : c.engram_max_ngram;
@@ -80,7 +80,7 @@ struct Model::Buffers {
   ops::CandidateBlocks candidates(int64_t n) const {
     return {.blocks = first(candidate_blocks_, n),
             .count = first(candidate_count_, n),
-            .block_size = candidate_block_size};
+            .block_size = candidate_block_size_};
   }
   TensorView o(int64_t n) const { return first(o_, n); }
   TensorView y(int64_t n) const { return first(y_, n); }
@@ -101,7 +101,7 @@ struct Model::Buffers {
     backend.copy(host, first_stream_);
   }
 
-  int64_t candidate_block_size;
+  int64_t candidate_block_size_;
   Tensor token_, position_, slot_, role_, span_begin_, span_size_, span_first_, span_rows_,
       context_;
   Tensor streams_, first_stream_, pre_, post_, comb_, x_, r_, q_, window_codes_, window_scales_;

@@ -2,20 +2,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
+#include <utility>
 
 #include "model/numpy_random.h"
 
 namespace deepinfer::model {
 namespace {
-
-bool is_prime(int64_t n) {
-  if (n < 2) return false;
-  for (int64_t divisor = 2; divisor * divisor <= n; ++divisor) {
-    if (n % divisor == 0) return false;
-  }
-  return true;
-}
 
 /// spec/checkpoint.md §5.4.
 std::vector<int64_t> multipliers_of(int32_t layer, int64_t ngram, int64_t compressed_vocab) {
@@ -33,21 +25,15 @@ std::vector<int64_t> multipliers_of(int32_t layer, int64_t ngram, int64_t compre
 
 std::vector<EngramHash> engram_hashes(const checkpoint::ModelConfig& config) {
   std::vector<EngramHash> hashes;
-  std::set<int64_t> taken;  // by any earlier (layer, order, head): spec/checkpoint.md §5.3
-  for (const int32_t layer : config.engram_layers) {
+  for (std::vector<int64_t>& primes : checkpoint::engram_primes(config)) {
+    const int32_t layer = config.engram_layers[hashes.size()];
     EngramHash& hash = hashes.emplace_back();
     hash.multipliers =
         multipliers_of(layer, config.engram_max_ngram, config.engram_compressed_vocab_size);
-    for (int64_t order = 2; order <= config.engram_max_ngram; ++order) {
-      int64_t current = config.engram_vocab_size - 1;
-      for (int64_t head = 0; head < config.engram_num_heads; ++head) {
-        do ++current;
-        while (!is_prime(current) || taken.contains(current));
-        taken.insert(current);
-        hash.primes.push_back(current);
-        hash.offsets.push_back(hash.num_rows);
-        hash.num_rows += current;
-      }
+    hash.primes = std::move(primes);
+    for (const int64_t prime : hash.primes) {
+      hash.offsets.push_back(hash.num_rows);
+      hash.num_rows += prime;
     }
   }
   return hashes;

@@ -95,13 +95,6 @@ Model::Model(const checkpoint::Checkpoint& checkpoint, ops::Backend& backend,
     engram_pad_ = token_map[static_cast<size_t>(config_.engram_pad_token_id)];
     const std::vector<EngramHash> hashes = engram_hashes(config_);
     for (size_t i = 0; i < hashes.size(); ++i) {
-      if (hashes[i].num_rows != config_.engram_num_embeddings[i]) {
-        fail(ErrorCode::kInvalidFile,
-             "{}: engram_num_embeddings[{}] is {}, but the primes above engram_vocab_size {} add "
-             "up to {}",
-             (checkpoint.directory() / "config.json").string(), i, config_.engram_num_embeddings[i],
-             config_.engram_vocab_size, hashes[i].num_rows);
-      }
       const auto add = [&](const std::vector<int64_t>& values) {
         return constant<int64_t>(backend, constants_, DType::kI64, values);
       };

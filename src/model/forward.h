@@ -39,8 +39,7 @@ struct Step {
 class Model {
  public:
   /// `token_map` is Engram's compressed id of every token (empty without Engram). `checkpoint` and
-  /// `backend` must outlive the model. Errors: kResourceExhausted, kInvalidFile (Engram table size
-  /// against its primes).
+  /// `backend` must outlive the model. Errors: kResourceExhausted.
   Model(const checkpoint::Checkpoint& checkpoint, ops::Backend& backend,
         std::span<const int32_t> token_map, const StepLimits& limits);
   ~Model();

@@ -40,6 +40,8 @@ struct BatchPlan {
   int64_t num_logit_rows = 0;
 
   bool empty() const { return rows.empty(); }
+  /// The part of the plan that concerns one span, as a plan of its own.
+  BatchPlan only(const PlanSpan& span) const;
 };
 
 }  // namespace deepinfer::scheduler

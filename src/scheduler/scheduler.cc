@@ -96,15 +96,23 @@ void Scheduler::plan_prompt(RequestId request, Budget& budget, BatchPlan& plan) 
   }
 }
 
+int64_t Scheduler::pages_of(const State& state) const {
+  return (static_cast<int64_t>(state.tokens.size()) + limits_.page_tokens - 1) /
+         limits_.page_tokens;
+}
+
 bool Scheduler::admit(BatchPlan& plan) {
   if (waiting_.empty()) return false;
   const RequestId id = waiting_.front();
   State& state = states_.at(id);
-  // Enough pages for all that is known, so that an admitted prompt does not have to give up
-  // half-way.
-  const int64_t pages =
-      (static_cast<int64_t>(state.tokens.size()) + limits_.page_tokens - 1) / limits_.page_tokens;
-  if (pages > pages_.num_free()) return false;
+  // Enough pages for all that is known, beside what running prompts will still take, so that an
+  // admitted prompt does not have to give up half-way.
+  int64_t needed = pages_of(state);
+  for (const RequestId other : running_) {
+    const State& running = states_.at(other);
+    needed += pages_of(running) - static_cast<int64_t>(running.pages.size());
+  }
+  if (needed > pages_.num_free()) return false;
   std::optional<cache::IndexHandle> slot = slots_.allocate();
   if (!slot) return false;
   waiting_.pop_front();

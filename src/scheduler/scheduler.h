@@ -71,6 +71,8 @@ class Scheduler {
   bool is_running(RequestId request) const;
   /// Whether the request's next row is the one token that was drawn last.
   bool generates(RequestId request) const;
+  /// Pages that hold all tokens known of a request.
+  int64_t pages_of(const State& state) const;
   void plan_prompt(RequestId request, Budget& budget, BatchPlan& plan);
   /// Gives the first waiting request a slot; false if none waits or it has to wait on.
   bool admit(BatchPlan& plan);

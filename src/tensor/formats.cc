@@ -26,7 +26,9 @@ constexpr std::array<float, 256> kE4M3Values = [] {
 
 }  // namespace
 
-float e4m3_to_float(uint8_t code) { return kE4M3Values[code]; }
+float e4m3_to_float(uint8_t code) {
+  return kE4M3Values[code];
+}
 
 uint8_t float_to_e4m3(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);

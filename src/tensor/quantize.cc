@@ -14,16 +14,19 @@ float max_magnitude(const float* x, int64_t n, float at_least) {
   return amax;
 }
 
-float clamp_magnitude(float x, float limit) { return std::clamp(x, -limit, limit); }
+float clamp_magnitude(float x, float limit) {
+  return std::clamp(x, -limit, limit);
+}
 
-/// Quantises blocks of `block` values to e2m1 pairs with the scale value that `scale_of(amax, block index)` stores.
+/// Quantises blocks of `block` values to e2m1 pairs with the scale value that `scale_of(amax, block
+/// index)` stores.
 template <typename ScaleOf>
 void quantize_fp4(std::span<const float> x, int64_t block, float smallest_amax, uint8_t* codes,
                   ScaleOf&& scale_of) {
   const auto n = static_cast<int64_t>(x.size());
   for (int64_t b = 0; b < n; b += block) {
-    const float scale = scale_of(max_magnitude(&x[static_cast<size_t>(b)], block, smallest_amax),
-                                 b / block);
+    const float scale =
+        scale_of(max_magnitude(&x[static_cast<size_t>(b)], block, smallest_amax), b / block);
     for (int64_t i = b; i < b + block; i += 2) {
       const auto code = [&](int64_t k) {
         return float_to_e2m1(clamp_magnitude(x[static_cast<size_t>(k)] / scale, kE2M1Max));
@@ -91,7 +94,8 @@ void quantize_fp4_kv(std::span<const float> x, uint8_t* codes, uint8_t* scales) 
 }
 
 void dequantize_fp4_kv(const uint8_t* codes, const uint8_t* scales, std::span<float> x) {
-  dequantize_fp4(codes, kFp4KvBlock, x, [&](int64_t block) { return e4m3_to_float(scales[block]); });
+  dequantize_fp4(codes, kFp4KvBlock, x,
+                 [&](int64_t block) { return e4m3_to_float(scales[block]); });
 }
 
 }  // namespace deepinfer

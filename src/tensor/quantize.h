@@ -3,12 +3,13 @@
 #include <cstdint>
 #include <span>
 
-/// The fake quantisers that are part of the model (spec/model.md §6): per row, blocks of consecutive channels.
-/// They read fp32 values (rounded to act by the caller) and write the stored codes and scales; a value is
-/// code * scale, exact in bf16.
+/// The fake quantisers that are part of the model (spec/model.md §6): per row, blocks of
+/// consecutive channels. They read fp32 values (rounded to act by the caller) and write the stored
+/// codes and scales; a value is code * scale, exact in bf16.
 namespace deepinfer {
 
-inline constexpr int64_t kFp8Block = 32;    ///< Channels per UE8M0 scale of FP8 rows and FP4 indexer rows.
+inline constexpr int64_t kFp8Block =
+    32;  ///< Channels per UE8M0 scale of FP8 rows and FP4 indexer rows.
 inline constexpr int64_t kFp4KvBlock = 16;  ///< Channels per E4M3 scale of compressed KV rows.
 
 /// Window KV and the inputs of FP8/FP4 products: e4m3 codes [n], e8m0 scales [n/32].

@@ -20,7 +20,9 @@ int64_t Shape::num_elements() const {
   return count;
 }
 
-std::string Shape::to_string() const { return fmt::format("[{}]", fmt::join(dims(), ", ")); }
+std::string Shape::to_string() const {
+  return fmt::format("[{}]", fmt::join(dims(), ", "));
+}
 
 bool Shape::operator==(const Shape& other) const {
   return std::ranges::equal(dims(), other.dims());
@@ -75,7 +77,9 @@ TensorView TensorView::reshape(const Shape& shape) const {
   return {data_, dtype_, shape, device_};
 }
 
-void Tensor::Free::operator()(std::byte* bytes) const { std::free(bytes); }
+void Tensor::Free::operator()(std::byte* bytes) const {
+  std::free(bytes);
+}
 
 Tensor::Tensor(DType dtype, const Shape& shape) {
   constexpr size_t kAlignment = 64;

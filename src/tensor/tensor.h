@@ -61,9 +61,9 @@ constexpr bool holds(DType dtype) {
 }
 }  // namespace detail
 
-/// A non-owning, row-major (unless strides say otherwise) view of numbers. Cheap to copy; as const-correct as a
-/// pointer. A default-constructed view is empty: how optional operands are left out. Quantised weights carry their
-/// scales as a second view: see QuantView.
+/// A non-owning, row-major (unless strides say otherwise) view of numbers. Cheap to copy; as
+/// const-correct as a pointer. A default-constructed view is empty: how optional operands are left
+/// out. Quantised weights carry their scales as a second view: see QuantView.
 class TensorView {
  public:
   TensorView() = default;
@@ -108,12 +108,13 @@ class TensorView {
   Device device_;
 };
 
-/// A weight as stored: values plus block scales. Value of element (o, i) = weight(o, i) * 2^(scale - 127), with one
-/// scale per [scale_rows × 32] block. bf16 and fp32 weights have no scales.
+/// A weight as stored: values plus block scales. Value of element (o, i) = weight(o, i) * 2^(scale
+/// - 127), with one scale per [scale_rows × 32] block. bf16 and fp32 weights have no scales.
 struct QuantView {
-  TensorView weight;       // [out, in] bf16 | fp32 | e4m3, or [out, in/2] e2m1x2
-  TensorView scale;        // [ceil(out/scale_rows), in/32] e8m0; empty for bf16 and fp32
-  int64_t scale_rows = 1;  // rows that share a scale: 32 for FP8 matrices, 1 for FP4 and Engram rows
+  TensorView weight;  // [out, in] bf16 | fp32 | e4m3, or [out, in/2] e2m1x2
+  TensorView scale;   // [ceil(out/scale_rows), in/32] e8m0; empty for bf16 and fp32
+  int64_t scale_rows =
+      1;  // rows that share a scale: 32 for FP8 matrices, 1 for FP4 and Engram rows
 
   bool empty() const { return weight.empty(); }
   int64_t rows() const { return weight.dim(0); }
