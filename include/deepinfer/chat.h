@@ -26,9 +26,10 @@ struct PromptSegment {
 /// A rendered conversation.
 struct ChatPrompt {
   std::vector<PromptSegment> segments = {};
-  std::vector<std::string> images = {};  ///< The JSON of each image block, in the order of placeholders.
-  bool in_reasoning = false;        ///< The model goes on inside <think>.
-  bool continues = false;           ///< The model goes on inside the text of the last message.
+  std::vector<std::string> images =
+      {};                     ///< The JSON of each image block, in the order of placeholders.
+  bool in_reasoning = false;  ///< The model goes on inside <think>.
+  bool continues = false;     ///< The model goes on inside the text of the last message.
 
   /// The prompt as one string.
   std::string text() const;
@@ -48,7 +49,7 @@ struct ChatOptions {
   bool add_bos = true;  ///< Begin with the begin-of-sentence token, unless there is a context.
   /// The last message is an assistant's that the model continues: no end of sentence after it.
   bool continue_final_message = false;
-  std::string tools = {};            ///< JSON list of tools for the first system message; empty: none.
+  std::string tools = {};  ///< JSON list of tools for the first system message; empty: none.
   std::string response_format = {};  ///< JSON object for the first system message; empty: none.
   std::string context = {};  ///< JSON list of earlier messages, already in the cache; empty: none.
 };
