@@ -154,6 +154,14 @@ TEST(ChatParser, TypesOfArgumentsComeFromTheMarkup) {
     EXPECT_EQ(arguments({{"n", "false", "Bob"}}, strict), R"({"n": "Bob"})");
     EXPECT_EQ(arguments({{"zip", "false", "5"}}, strict), R"({"zip": 5})") << "the markup decides";
   }
+  EXPECT_EQ(arguments({{"n", "false", std::string("1\0x", 3)}}, true), R"({"n": "1\u0000x"})")
+      << "found by a fuzzer: a NUL does not end a value";
+  EXPECT_EQ(arguments({{"n", "false",
+                        "\uFEFF"
+                        "1"}},
+                      true),
+            "{\"n\": \"\uFEFF"
+            "1\"}");
   EXPECT_EQ(
       arguments({{"flag", "", "true"}, {"zip", "", "00417"}, {"n", "", "x"}, {"new", "", "1"}},
                 false),
