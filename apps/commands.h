@@ -14,5 +14,6 @@ int score(std::span<const std::string> arguments);
 int inspect(std::span<const std::string> arguments);
 int synth(std::span<const std::string> arguments);
 int tokenize(std::span<const std::string> arguments);
+int parse(std::span<const std::string> arguments);
 
 }  // namespace deepinfer::apps

@@ -28,23 +28,32 @@ void add_engine_flags(Flags& flags, EngineOptions& options) {
                 "Tokens of context kept for all requests together; 0: by --max-batch (default 0)");
 }
 
-std::vector<int32_t> encode(const Engine& engine, std::string_view text, std::string_view what) {
+namespace {
+
+const Tokenizer& tokenizer_of(const Engine& engine, std::string_view what) {
   const Tokenizer* tokenizer = engine.tokenizer();
   if (tokenizer == nullptr) {
     fail(ErrorCode::kInvalidArgument,
          "{} needs a tokenizer, and the model folder has no tokenizer.json; give token ids instead",
          what);
   }
-  return tokenizer->encode(text, SpecialTokens::kParse);
+  return *tokenizer;
 }
 
-std::vector<int32_t> take_tokens(Entry& entry, const Engine& engine) {
+}  // namespace
+
+std::vector<int32_t> encode(const Engine& engine, std::string_view text, std::string_view what) {
+  return tokenizer_of(engine, what).encode(text, SpecialTokens::kParse);
+}
+
+std::vector<int32_t> encode_messages(const Engine& engine, std::string_view messages,
+                                     const ChatOptions& chat) {
+  return encode_chat(tokenizer_of(engine, "a conversation"), render_chat(messages, chat));
+}
+
+std::vector<int32_t> take_tokens(Entry& entry, const Engine& engine, const ChatOptions& chat) {
   if (entry.tokens) return std::move(*entry.tokens);
-  if (entry.messages_json) {
-    fail(ErrorCode::kInvalidArgument,
-         "\"messages\" needs the chat encoder, which this build lacks; give \"prompt\" or "
-         "\"tokens\"");
-  }
+  if (entry.messages_json) return encode_messages(engine, *entry.messages_json, chat);
   return encode(engine, *entry.text, "a text");
 }
 

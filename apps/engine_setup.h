@@ -7,6 +7,7 @@
 
 #include "apps/cli.h"
 #include "apps/json_input.h"
+#include "deepinfer/chat.h"
 #include "deepinfer/engine.h"
 
 namespace deepinfer::apps {
@@ -18,7 +19,13 @@ void add_engine_flags(Flags& flags, EngineOptions& options);
 /// kInvalidArgument error when the model has no tokenizer.
 std::vector<int32_t> encode(const Engine& engine, std::string_view text, std::string_view what);
 
-/// Takes the token ids out of an entry, encoding its text if it has one. Errors: kInvalidArgument.
-std::vector<int32_t> take_tokens(Entry& entry, const Engine& engine);
+/// The tokens of a conversation. Errors: those of render_chat and encode_chat; kInvalidArgument
+/// when the model has no tokenizer.
+std::vector<int32_t> encode_messages(const Engine& engine, std::string_view messages,
+                                     const ChatOptions& chat);
+
+/// Takes the token ids out of an entry, encoding its text or its messages if it has such. Errors:
+/// kInvalidArgument, kUnsupported.
+std::vector<int32_t> take_tokens(Entry& entry, const Engine& engine, const ChatOptions& chat = {});
 
 }  // namespace deepinfer::apps

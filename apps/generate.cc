@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "apps/chat_flags.h"
 #include "apps/cli.h"
 #include "apps/commands.h"
 #include "apps/engine_setup.h"
@@ -24,7 +25,10 @@ constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 struct GenerateFlags {
   EngineOptions engine;
   SamplingParams sampling;
+  ChatFlags chat_flags;
+  ChatOptions chat;
   std::optional<std::string> prompt;
+  std::optional<std::string> messages;  // JSON
   std::optional<std::string> tokens;
   std::optional<std::string> input;
   std::optional<std::string> output;
@@ -110,7 +114,9 @@ Completion run_stream(OutputStream& stream, StreamPrinter* printer, Interruption
 
 int generate_one(const GenerateFlags& flags, Engine& engine, Output& output) {
   std::vector<int32_t> prompt = flags.tokens ? parse_token_ids("--tokens", *flags.tokens)
-                                             : encode(engine, *flags.prompt, "--prompt");
+                                : flags.messages
+                                    ? encode_messages(engine, *flags.messages, flags.chat)
+                                    : encode(engine, *flags.prompt, "--prompt");
   const auto prompt_tokens = static_cast<int64_t>(prompt.size());
   Interruption interruption;
   OutputStream stream = engine.submit({std::move(prompt), flags.sampling});
@@ -140,7 +146,7 @@ int generate_file(const GenerateFlags& flags, LineReader& input, Engine& engine,
   output.truncate();
   const GenerateBatch::Limits limits = {
       .requests = std::max(GenerateBatch::Limits().requests, 4 * flags.engine.max_batch)};
-  GenerateBatch batch(engine, input, output, flags.sampling, limits, interruption);
+  GenerateBatch batch(engine, input, output, flags.sampling, flags.chat, limits, interruption);
   batch.run();
   if (interruption.requested()) {
     fmt::print(stderr, "deepinfer: interrupted after {} records\n", batch.num_records());
@@ -159,7 +165,8 @@ int generate(std::span<const std::string> arguments) {
   Flags parser("generate",
                "Continues a prompt, printing the text as it comes, or a file of prompts. The text "
                "is taken as it\nis: no token is put in front, and spellings of special tokens "
-               "become those tokens. Sampling flags hold for the lines of a file that do not say "
+               "become those tokens; with --chat and --messages, the prompt of the conversation. "
+               "Sampling flags hold for the lines of a file that do not say "
                "otherwise.");
   GenerateFlags flags;
   add_engine_flags(parser, flags.engine);
@@ -168,9 +175,15 @@ int generate(std::span<const std::string> arguments) {
   parser.text("--input", "FILE", &flags.input,
               "Requests as JSON lines: {\"id\", \"prompt\" or \"tokens\" or \"messages\", sampling "
               "fields by their API names}; - is standard input");
-  parser.one_of({"--prompt", "--tokens", "--input"});
+  std::optional<std::string> chat_text;
+  std::optional<std::string> messages_file;
+  parser.text("--chat", "TEXT", &chat_text, "What a user says in a new conversation");
+  parser.text("--messages", "FILE", &messages_file,
+              "JSON list of messages to answer; - is standard input");
+  parser.one_of({"--prompt", "--tokens", "--chat", "--messages", "--input"});
   parser.text("--output", "FILE", &flags.output, "Results; standard output if missing");
   parser.toggle("--json", &flags.json, "Print one record, as for --input, instead of the text");
+  add_chat_flags(parser, flags.chat_flags);
   add_sampling_flags(parser, flags.sampling);
   if (!parser.parse(arguments)) return 0;
   flags.sampling.validate();
@@ -181,6 +194,12 @@ int generate(std::span<const std::string> arguments) {
 
   // Whatever can be refused is refused before the model is loaded.
   if (flags.tokens) parse_token_ids("--tokens", *flags.tokens);
+  flags.chat = chat_options(flags.chat_flags);
+  if (messages_file) flags.messages = read_text(*messages_file);
+  if (chat_text) {
+    flags.messages = fmt::format(R"([{{"role":"user","content":{}}}])", json_string(*chat_text));
+  }
+  if (flags.messages) render_chat(*flags.messages, flags.chat);
   std::optional<LineReader> input;
   if (flags.input) input.emplace(*flags.input);
   Output output(flags.output);

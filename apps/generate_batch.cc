@@ -12,12 +12,13 @@
 namespace deepinfer::apps {
 
 GenerateBatch::GenerateBatch(Engine& engine, LineReader& input, Output& output,
-                             const SamplingParams& defaults, const Limits& limits,
-                             Interruption& interruption)
+                             const SamplingParams& defaults, const ChatOptions& chat,
+                             const Limits& limits, Interruption& interruption)
     : engine_(engine),
       input_(input),
       output_(output),
       defaults_(defaults),
+      chat_(chat),
       limits_(limits),
       interruption_(interruption),
       fingerprint_(engine.system_fingerprint()) {
@@ -65,7 +66,7 @@ void GenerateBatch::submit(const Line& line) {
   std::string error = std::move(entry.error);
   if (error.empty()) {
     try {
-      std::vector<int32_t> prompt = take_tokens(entry, engine_);
+      std::vector<int32_t> prompt = take_tokens(entry, engine_, chat_);
       pending.prompt_tokens = std::ssize(prompt);
       pending.stream = engine_.submit({std::move(prompt), std::move(entry.sampling)});
     } catch (const Error& refusal) {

@@ -11,6 +11,7 @@
 #include "apps/line_reader.h"
 #include "apps/output.h"
 #include "base/progress.h"
+#include "deepinfer/chat.h"
 #include "deepinfer/engine.h"
 
 namespace deepinfer::apps {
@@ -23,9 +24,9 @@ class GenerateBatch {
     int64_t requests = 64;            ///< Most requests between their line and their record.
     int64_t prompt_tokens = 1 << 22;  ///< Most tokens of their prompts, if there are several.
   };
-  /// `defaults` holds for the fields that a line does not give.
+  /// `defaults` holds for the fields that a line does not give, `chat` for lines with messages.
   GenerateBatch(Engine& engine, LineReader& input, Output& output, const SamplingParams& defaults,
-                const Limits& limits, Interruption& interruption);
+                const ChatOptions& chat, const Limits& limits, Interruption& interruption);
 
   /// Writes one record per line, each as soon as those before it are written. Stops between two
   /// records when interrupted. Errors: those of reading the input and writing the output.
@@ -55,6 +56,7 @@ class GenerateBatch {
   LineReader& input_;
   Output& output_;
   const SamplingParams& defaults_;
+  const ChatOptions& chat_;
   Limits limits_;
   Interruption& interruption_;
   std::string fingerprint_;

@@ -29,12 +29,13 @@ struct Command {
   int (*run)(std::span<const std::string>);
 };
 
-constexpr std::array<Command, 5> kCommands = {{
+constexpr std::array<Command, 6> kCommands = {{
     {"generate", "continue prompts: one on the terminal, or a file of them", generate},
     {"score", "log-probabilities and perplexity of given texts", score},
     {"inspect", "describe and check a checkpoint folder", inspect},
     {"synth", "write a checkpoint with random weights", synth},
-    {"tokenize", "text to token ids and back", tokenize},
+    {"tokenize", "text or messages to token ids, and ids to text", tokenize},
+    {"parse", "a completion to a message with reasoning and tool calls", parse},
 }};
 
 std::string usage() {

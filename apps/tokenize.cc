@@ -1,40 +1,17 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
-
+#include "apps/chat_flags.h"
 #include "apps/cli.h"
 #include "apps/commands.h"
 #include "apps/json_input.h"
 #include "apps/output.h"
 #include "apps/records.h"
 #include "base/error.h"
+#include "deepinfer/chat.h"
 #include "deepinfer/tokenizer.h"
 
 namespace deepinfer::apps {
 namespace {
-
-constexpr size_t kMaxInputBytes = size_t{1} << 30;
-
-std::string read_standard_input() {
-  std::string bytes;
-  for (;;) {
-    constexpr size_t kBlock = size_t{1} << 16;
-    const size_t size = bytes.size();
-    bytes.resize(size + kBlock);
-    const ssize_t count = ::read(STDIN_FILENO, bytes.data() + size, kBlock);
-    const int error = errno;
-    bytes.resize(size + (count > 0 ? static_cast<size_t>(count) : 0));
-    if (count == 0) return bytes;
-    if (count < 0 && error != EINTR) {
-      fail(ErrorCode::kIo, "standard input: cannot read: {}", std::strerror(error));
-    }
-    if (bytes.size() > kMaxInputBytes) {
-      fail(ErrorCode::kInvalidFile, "standard input: longer than {} bytes", kMaxInputBytes);
-    }
-  }
-}
 
 /// One line per token: id, tab, its bytes as a JSON string.
 std::string token_lines(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
@@ -44,13 +21,21 @@ std::string token_lines(const Tokenizer& tokenizer, std::span<const int32_t> ids
   return text;
 }
 
+/// The prompt of a conversation, as text or as one list of ids.
+std::string messages_prompt(const Tokenizer& tokenizer, const std::string& file, bool ids,
+                            const ChatFlags& chat) {
+  const ChatPrompt prompt = render_chat(read_text(file), chat_options(chat));
+  return ids ? json_ids(encode_chat(tokenizer, prompt)) + "\n" : prompt.text();
+}
+
 }  // namespace
 
 int tokenize(std::span<const std::string> arguments) {
   Flags flags("tokenize",
               "Prints the token ids of a text, or with --decode the text of token ids. The folder "
               "needs only\ntokenizer.json. Nothing is added to the text, and the line end of "
-              "standard input belongs to it.");
+              "standard input belongs to it. "
+              "With --messages: the\nexact prompt of a conversation.");
   std::string model;
   std::optional<std::string> argument;
   bool decode = false;
@@ -65,8 +50,29 @@ int tokenize(std::span<const std::string> arguments) {
                "Print one list of ids; with --decode, the text as one JSON string");
   flags.toggle("--plain", &plain,
                "Encode the spellings of special tokens (<think>, …) like any other text");
+  std::optional<std::string> messages;
+  bool print_ids = false;
+  ChatFlags chat;
+  flags.text("--messages", "FILE", &messages, "JSON list of messages; - is standard input");
+  flags.value(
+      "--print", "prompt|ids",
+      [&print_ids](const std::string& text) {
+        if (text != "prompt" && text != "ids") {
+          fail(ErrorCode::kInvalidArgument, "--print: \"{}\" is neither prompt nor ids", text);
+        }
+        print_ids = text == "ids";
+      },
+      "With --messages: the prompt's text, or one JSON list of its ids (default prompt)");
+  add_chat_flags(flags, chat);
   if (!flags.parse(arguments)) return 0;
+  if (messages && (argument || decode || plain)) {
+    fail(ErrorCode::kInvalidArgument, "--messages stands without a text, --decode and --plain");
+  }
   const Tokenizer tokenizer = Tokenizer::load(model);
+  if (messages) {
+    Output().write(messages_prompt(tokenizer, *messages, print_ids || json, chat));
+    return 0;
+  }
   const std::string input = argument ? *argument : read_standard_input();
   std::string result;
   if (decode) {

@@ -96,6 +96,10 @@ class Builder : public nlohmann::json_sax<Json> {
 }  // namespace
 
 Json parse_json(std::string_view text, std::string_view source, int max_depth) {
+  // nlohmann takes a NUL for the end of the text and would ignore what follows.
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    fail(ErrorCode::kInvalidFile, "{}: not valid JSON at byte {}: a NUL byte", source, nul + 1);
+  }
   Builder builder(source, max_depth);
   Json::sax_parse(text, &builder);
   return builder.take();

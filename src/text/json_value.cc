@@ -243,6 +243,13 @@ const char* describe(JsonValue::Kind kind) {
 }
 
 JsonValue parse_json_value(std::string_view text, std::string_view source, int max_depth) {
+  // nlohmann takes a NUL for the end of the text, and skips a byte order mark in front.
+  const size_t nul = text.find('\0');
+  if (nul != std::string_view::npos || text.starts_with("\xEF\xBB\xBF")) {
+    fail(ErrorCode::kInvalidFile, "{}: not valid JSON at byte {}: {}", source,
+         nul == std::string_view::npos ? 1 : nul + 1,
+         nul == std::string_view::npos ? "a byte order mark" : "a NUL byte");
+  }
   Builder builder(source, max_depth);
   nlohmann::json::sax_parse(text, &builder);
   return builder.take();

@@ -26,6 +26,19 @@ void append_utf8(char32_t value, std::string& text) {
   }
 }
 
+std::string take_whole_characters(std::string& pending) {
+  // Only the last three bytes can be a character that goes on.
+  const size_t size = pending.size();
+  size_t held = 0;
+  for (size_t back = 1; back <= 3 && back <= size; ++back) {
+    const char* at = pending.data() + size - back;
+    if (decode_utf8(at, pending.data() + size).value == kIncomplete) held = back;
+  }
+  std::string ready = replace_invalid_utf8(std::string_view(pending).substr(0, size - held));
+  pending.erase(0, size - held);
+  return ready;
+}
+
 }  // namespace text
 
 std::string replace_invalid_utf8(std::string_view bytes) {

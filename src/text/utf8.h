@@ -41,6 +41,10 @@ inline Utf8Char decode_utf8(const char* begin, const char* end) {
   return {value, length};
 }
 
+/// Takes from a stream of bytes what is certain: whole characters, and U+FFFD for bytes that can no
+/// longer become one. The bytes of a begun character, at most three, stay in `pending`.
+std::string take_whole_characters(std::string& pending);
+
 /// Appends the UTF-8 form of a code point (a Unicode scalar value).
 void append_utf8(char32_t value, std::string& text);
 

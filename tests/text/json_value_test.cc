@@ -51,6 +51,15 @@ TEST(JsonValue, RefusesWhatIsNotJson) {
   }
 }
 
+TEST(JsonValue, RefusesBytesThatTheParserBelowIgnores) {
+  for (const std::string& bad :
+       {std::string("1\0", 2), std::string("1\0x", 3), std::string("\0", 1),
+        std::string("\xEF\xBB\xBF"
+                    "1")}) {
+    error_of([&] { parse_json_value(bad, "here"); }, ErrorCode::kInvalidFile);
+  }
+}
+
 TEST(JsonValue, RefusesDuplicateKeysAndDeepNesting) {
   expect_contains(
       error_of([] { parse_json_value(R"({"a":1,"a":2})", "x"); }, ErrorCode::kInvalidFile),

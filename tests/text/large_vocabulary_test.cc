@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "deepinfer/chat.h"
 #include "golden_cases.h"
 #include "test_support.h"
 #include "text/engram_token_map.h"
@@ -81,6 +82,50 @@ TEST_F(LargeVocabulary, EngramMapHasThePublishedValues) {
   for (const int32_t value : map) hash = (hash ^ static_cast<uint64_t>(value)) * 0x100000001B3;
   EXPECT_EQ(hash, 8975172076046960545U);
   EXPECT_EQ(*std::max_element(map.begin(), map.end()), 99091);
+}
+
+// Token counts and ids of spec/checkpoint.md §4.6.
+TEST_F(LargeVocabulary, EncodesConversations) {
+  EXPECT_EQ(encode_chat(tokenizer(), render_chat(R"([{"role":"user","content":"question"}])", {})),
+            (Ids{0,   128799, 77666, 288,   9504, 482,    28,    223,    2402,  343, 16801,
+                 223, 19,     15,    1457,  14,   270,    4077,  270,    1990,  14,  270,
+                 850, 15146,  270,   22805, 868,  128803, 20072, 128804, 128821}));
+  EXPECT_EQ(encode_chat(tokenizer(), render_chat(R"([{"role":"user","content":[
+                {"type":"text","text":"inspect"},{"type":"image"}]}])",
+                                                 {.thinking = false})),
+            (Ids{0, 128803, 261, 25133, 271, 129264, 128804, 128822}));
+  const ChatPrompt prompt = render_chat(
+      R"([{"role":"system","content":"You are a helpful assistant."},
+          {"role":"user","content":"What's the weather in Beijing?"},
+          {"role":"assistant","reasoning_content":"The user wants to know the weather in Beijing. I should use the get_weather tool.",
+           "tool_calls":[{"id":"call_001","type":"function","function":{"name":"get_weather",
+             "arguments":"{\"location\": \"Beijing\", \"unit\": \"celsius\"}"}}]},
+          {"role":"tool","tool_call_id":"call_001","content":"{\"temperature\": 22, \"condition\": \"sunny\", \"humidity\": 45}"},
+          {"role":"assistant","reasoning_content":"Got the weather data. Let me format a nice response.",
+           "content":"The weather in Beijing is currently sunny with a temperature of 22°C and 45% humidity."}])",
+      {.effort = "75", .tools = R"([{"type":"function","function":{"name":"get_weather",
+          "description":"Get the weather for a specific location","parameters":{"type":"object",
+          "properties":{"location":{"type":"string","description":"The city name"},"unit":{"type":"string",
+          "enum":["celsius","fahrenheit"],"description":"Temperature unit"}},"required":["location"]}}},
+          {"type":"function","function":{"name":"search","description":"Search the web for information",
+          "parameters":{"type":"object","properties":{"query":{"type":"string","description":"Search query"},
+          "num_results":{"type":"integer","description":"Number of results to return"}},
+          "required":["query"]}}}])"});
+  const std::string text = prompt.text();
+  EXPECT_EQ(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }),
+            2374);
+  EXPECT_EQ(encode_chat(tokenizer(), prompt).size(), 551U);
+}
+
+// spec/checkpoint.md §3.3: what the official service counts for a message of this text.
+TEST_F(LargeVocabulary, CountsSpellingsInContentAsTheServiceDoes) {
+  const std::vector<std::pair<std::string, size_t>> cases = {
+      {"", 4}, {"x", 5}, {"<｜User｜>", 9}, {"<think>", 7}, {"</think>", 7}};
+  for (const auto& [content, count] : cases) {
+    const ChatPrompt prompt =
+        render_chat(R"([{"role":"user","content":")" + content + R"("}])", {.thinking = false});
+    EXPECT_EQ(encode_chat(tokenizer(), prompt).size(), count) << content;
+  }
 }
 
 }  // namespace

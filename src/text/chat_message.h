@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "text/json_value.h"
+#include "text/prompt_builder.h"
+
+namespace deepinfer::text {
+
+enum class ChatRole : uint8_t { kSystem, kUser, kAssistant, kTool, kLatestReminder };
+
+/// A part of a user's turn; the parts are joined by blank lines.
+struct ChatBlock {
+  PromptBuilder text;  ///< With image placeholders as tokens.
+  bool tool_result = false;
+  std::string tool_use_id;
+};
+
+/// One checked message of a conversation (spec/checkpoint.md §4.1).
+struct ChatMessage {
+  ChatRole role = ChatRole::kUser;
+  std::string where;              ///< "messages[2]": for errors.
+  PromptBuilder content;          ///< All roles but user and tool.
+  std::vector<ChatBlock> blocks;  ///< User and tool; at least one.
+  PromptBuilder reasoning;
+  JsonValue tool_calls;       ///< A list, or null.
+  JsonValue tools;            ///< A list, or null.
+  JsonValue response_format;  ///< Null: none.
+  std::string task;           ///< Empty: none.
+  bool wo_eos = false;
+
+  bool has_tools() const { return !tools.values.empty(); }
+};
+
+/// Checks and reads a JSON list of messages; `name` is what errors call it. Image blocks are
+/// appended to `images`. Errors: kInvalidArgument naming the message and the field; kInvalidFile.
+std::vector<ChatMessage> parse_messages(std::string_view json, const std::string& name,
+                                        std::vector<std::string>& images);
+
+}  // namespace deepinfer::text
