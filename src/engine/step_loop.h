@@ -31,8 +31,8 @@ class StepLoop {
   void end_all(const std::string& error = "") noexcept;
 
   bool idle() const { return generating_.empty() && scoring_.empty(); }
-  /// Plans and computes one step. A request whose computation fails (a damaged table, no memory) ends
-  /// with kError; the others of the step go on.
+  /// Plans and computes one step. A request whose computation fails (a damaged table, no memory)
+  /// ends with kError; the others of the step go on.
   void step();
 
   /// A snapshot after the last step. Any thread.
