@@ -203,9 +203,7 @@ int generate(std::span<const std::string> arguments) {
   std::optional<LineReader> input;
   if (flags.input) input.emplace(*flags.input);
   Output output(flags.output);
-  if (flags.input && output.is_same_file(*flags.input)) {
-    fail(ErrorCode::kInvalidArgument, "--output: {} is the input file", *flags.output);
-  }
+  if (input) output.check_differs_from(*input);
   flags.engine.show_progress = true;
   const std::unique_ptr<Engine> engine = Engine::create(flags.engine);
   return input ? generate_file(flags, *input, *engine, output)

@@ -6,6 +6,7 @@
 #include "apps/commands.h"
 #include "apps/output.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "deepinfer/checkpoint.h"
 #include "deepinfer/tokenizer.h"
 
@@ -28,8 +29,7 @@ constexpr int64_t kReleaseVocabulary = 129280;
 std::vector<CheckLine> check_tokenizer(const CheckpointFacts& facts) {
   constexpr const char* kSize = "tokenizer.json has an entry for every token id";
   constexpr const char* kTokens = "the tokens of the chat encoding are in tokenizer.json";
-  std::error_code ignored;
-  if (!std::filesystem::exists(facts.directory / "tokenizer.json", ignored)) {
+  if (!entry_exists(facts.directory / "tokenizer.json")) {
     return {{kSize, CheckStatus::kNotApplicable, "the folder has no tokenizer.json"}};
   }
   std::vector<CheckLine> lines;

@@ -17,7 +17,8 @@ struct Line {
 /// line and one buffer, whatever the size of the file. Used by one thread.
 class LineReader {
  public:
-  static constexpr int64_t kMaxLineBytes = int64_t{256} << 20;
+  /// A million token ids fit; what JSON makes of a hostile line of this size still fits in memory.
+  static constexpr int64_t kMaxLineBytes = int64_t{16} << 20;
   enum class Status { kLine, kNotYet, kEnd };
 
   /// "-" is standard input. Errors: kNotFound, kIo, kInvalidFile (a directory).
@@ -33,6 +34,8 @@ class LineReader {
   /// How many lines there are in all, by reading a regular file once more; nothing for other files.
   std::optional<int64_t> count_lines() const;
 
+  /// The descriptor that is read.
+  int fd() const { return fd_; }
   /// "standard input" or the path: for messages.
   const std::string& name() const { return name_; }
 

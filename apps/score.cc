@@ -228,6 +228,23 @@ void score_entries(const ScoreFlags& flags, EntryReader& reader, Scorer& scorer,
   if (!interruption.requested()) scorer.commit();
 }
 
+/// --logits and --dump replace what has their names, so they may name neither the input nor another
+/// output.
+void check_tensor_files(const ScoreFlags& flags) {
+  std::vector<std::pair<std::string_view, std::string>> taken = {{"--input", flags.input}};
+  if (flags.output) taken.emplace_back("--output", *flags.output);
+  for (const auto& [flag, path] : {std::pair{"--logits", flags.logits}, {"--dump", flags.dump}}) {
+    if (!path) continue;
+    check_new_file(flag, *path);
+    for (const auto& [other, name] : taken) {
+      if (same_target(*path, name)) {
+        fail(ErrorCode::kInvalidArgument, "{}: {} is the file of {} too", flag, *path, other);
+      }
+    }
+    taken.emplace_back(flag, *path);
+  }
+}
+
 }  // namespace
 
 int score(std::span<const std::string> arguments) {
@@ -250,11 +267,10 @@ int score(std::span<const std::string> arguments) {
               "engine, or exact: fp32 activations, on the reference backend (default engine)");
   if (!parser.parse(arguments)) return 0;
 
+  check_tensor_files(flags);
   LineReader input(flags.input);
   Output output(flags.output);
-  if (output.is_same_file(flags.input)) {
-    fail(ErrorCode::kInvalidArgument, "--output: {} is the input file", *flags.output);
-  }
+  output.check_differs_from(input);
   flags.engine.show_progress = true;
   const std::unique_ptr<Engine> engine = Engine::create(flags.engine);
   output.truncate();

@@ -85,6 +85,11 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
+bool entry_exists(const std::filesystem::path& path) {
+  struct stat status{};
+  return ::lstat(path.c_str(), &status) == 0;
+}
+
 std::string read_file(const std::filesystem::path& path, int64_t max_bytes) {
   size_t size = 0;
   const FileDescriptor fd = open_regular(path, size);
@@ -108,6 +113,11 @@ std::string read_file(const std::filesystem::path& path, int64_t max_bytes) {
 }
 
 FileWriter::FileWriter(const std::filesystem::path& path) : path_(path) {
+  // The rename in commit() would put a file in the place of a pipe or a device.
+  struct stat status{};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    fail(ErrorCode::kInvalidArgument, "{}: exists and is not a regular file", path.string());
+  }
   std::string pattern = path.string() + ".tmp.XXXXXX";
   fd_ = ::mkstemp(pattern.data());
   if (fd_ < 0) {

@@ -30,6 +30,10 @@ class MappedFile {
   std::filesystem::path path_;
 };
 
+/// Whether something of that name is there, a link that leads nowhere included. Never throws: a
+/// name that the system cannot hold is not there.
+bool entry_exists(const std::filesystem::path& path);
+
 /// Reads a whole file into memory. Errors: kNotFound, kIo, kInvalidFile (larger than `max_bytes`).
 std::string read_file(const std::filesystem::path& path, int64_t max_bytes);
 
@@ -37,6 +41,7 @@ std::string read_file(const std::filesystem::path& path, int64_t max_bytes);
 /// durable and renames it onto `path`. Destroyed without commit, nothing is left behind.
 class FileWriter {
  public:
+  /// Errors: kInvalidArgument (something that is no regular file has that name), kNotFound, kIo.
   explicit FileWriter(const std::filesystem::path& path);
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;

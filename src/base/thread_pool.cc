@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <system_error>
+
+#include "base/error.h"
 
 namespace deepinfer {
 
@@ -21,8 +24,13 @@ ThreadPool::ThreadPool(int num_threads)
                        ? num_threads
                        : std::max(1, static_cast<int>(std::thread::hardware_concurrency()))) {
   workers_.reserve(static_cast<size_t>(num_threads_ - 1));
-  for (int i = 1; i < num_threads_; ++i) {
-    workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+  try {
+    for (int i = 1; i < num_threads_; ++i) {
+      workers_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+    }
+  } catch (const std::system_error& error) {
+    fail(ErrorCode::kResourceExhausted, "cannot start {} threads: {}", num_threads_,
+         error.code().message());
   }
 }
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json.h"
 
 namespace deepinfer::checkpoint {
@@ -10,7 +11,7 @@ namespace deepinfer::checkpoint {
 std::optional<std::vector<int32_t>> read_engram_token_map(const std::filesystem::path& directory,
                                                           const ModelConfig& config) {
   const std::filesystem::path path = directory / "engram_token_map.json";
-  if (!std::filesystem::exists(path)) return std::nullopt;
+  if (!entry_exists(path)) return std::nullopt;
   constexpr int64_t kMaxBytesPerToken = 64;  // digits, separator and indentation
   const Json root = read_json_file(path, (config.vocab_size + 16) * kMaxBytesPerToken, 1);
   if (!root.is_array() || static_cast<int64_t>(root.size()) != config.vocab_size) {

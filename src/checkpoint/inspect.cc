@@ -134,7 +134,7 @@ void gather(Findings& findings, const InspectOptions& options) {
         .vocab_size = config.vocab_size,
         .engram_compressed_vocab_size =
             config.engram_layers.empty() ? 0 : config.engram_compressed_vocab_size,
-        .has_engram_token_map = std::filesystem::exists(map)};
+        .has_engram_token_map = entry_exists(map)};
     for (CheckLine& line : options.more_checks(facts)) findings.checks.push_back(std::move(line));
   }
   findings.checkpoint = Checkpoint::open(

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json.h"
 
 namespace deepinfer::checkpoint {
@@ -45,7 +46,7 @@ ShardIndex from_index_file(const std::filesystem::path& directory,
   for (auto& [name, position] : files) {
     position = index.files.size();
     index.files.push_back(directory / name);
-    if (!std::filesystem::exists(index.files.back())) {
+    if (!entry_exists(index.files.back())) {
       fail(ErrorCode::kInvalidFile, "{}: names the file {}, which does not exist", path.string(),
            name);
     }
@@ -65,15 +66,16 @@ ShardIndex from_index_file(const std::filesystem::path& directory,
 }  // namespace
 
 ShardIndex read_shard_index(const std::filesystem::path& directory) {
-  if (!std::filesystem::is_directory(directory)) {
+  std::error_code ignored;  // what cannot be looked at is no directory
+  if (!std::filesystem::is_directory(directory, ignored)) {
     fail(ErrorCode::kNotFound, "{}: is not a directory", directory.string());
   }
   const std::filesystem::path index_path = directory / kIndexName;
-  if (std::filesystem::exists(std::filesystem::symlink_status(index_path))) {
+  if (entry_exists(index_path)) {
     return from_index_file(directory, index_path);
   }
   ShardIndex index;
-  if (std::filesystem::exists(directory / kSingleName)) {
+  if (entry_exists(directory / kSingleName)) {
     index.files.push_back(directory / kSingleName);
     return index;
   }

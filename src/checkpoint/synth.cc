@@ -197,6 +197,11 @@ void synthesize_checkpoint(const SynthOptions& options) {
     DEEPINFER_CHECK(check.outcome != checkpoint::CheckOutcome::kFail, "preset {}: {}: {}",
                     options.preset, check.name, check.detail);
   }
+  constexpr int64_t kMaxExperts = 1 << 17;  // in all layers; the release has 15,744
+  if (config.num_layers * config.num_experts > kMaxExperts) {
+    fail(ErrorCode::kInvalidArgument, "{} layers of {} experts, expected at most {} experts in all",
+         config.num_layers, config.num_experts, kMaxExperts);
+  }
   if (options.directory.empty())
     fail(ErrorCode::kInvalidArgument, "the output directory is missing");
   try {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "engine/mailbox.h"
@@ -35,7 +36,7 @@ constexpr int64_t kScoreRows = 64;
 
 std::optional<Tokenizer> load_tokenizer(const std::filesystem::path& directory,
                                         const ModelConfig& config) {
-  if (!std::filesystem::exists(directory / "tokenizer.json")) return std::nullopt;
+  if (!entry_exists(directory / "tokenizer.json")) return std::nullopt;
   Tokenizer tokenizer = Tokenizer::load(directory);
   if (tokenizer.vocab_size() > config.vocab_size) {
     fail(ErrorCode::kInvalidFile, "{}: {} tokens, but the model's vocab_size is {}",

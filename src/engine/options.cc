@@ -26,7 +26,7 @@ void EngineOptions::validate() const {
   check_range("threads", threads, 0, 4096);
   check_range("prefill_chunk", prefill_chunk, 1, 65536);
   check_range("max_batch", max_batch, 1, 65536);
-  check_range("max_model_len", max_model_len, 0, kMaxTokens);
+  if (max_model_len != 0) check_range("max_model_len", max_model_len, 2, kMaxTokens);
   check_range("kv_tokens", kv_tokens, 0, kMaxTokens);
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <new>
 
 namespace deepinfer {
@@ -77,18 +76,21 @@ TensorView TensorView::reshape(const Shape& shape) const {
   return {data_, dtype_, shape, device_};
 }
 
-void Tensor::Free::operator()(std::byte* bytes) const {
+void Tensor::Free::operator()(void* bytes) const {
   std::free(bytes);
 }
 
 Tensor::Tensor(DType dtype, const Shape& shape) {
   constexpr size_t kAlignment = 64;
   const auto bytes = static_cast<size_t>(shape.num_elements() * size_of(dtype));
-  const size_t rounded = std::max((bytes + kAlignment - 1) / kAlignment, size_t{1}) * kAlignment;
-  storage_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
+  // calloc leaves large blocks untouched until they are used: memory that is never needed costs
+  // nothing.
+  storage_.reset(std::calloc(bytes + kAlignment, 1));
   if (storage_ == nullptr) throw std::bad_alloc();
-  std::memset(storage_.get(), 0, rounded);
-  view_ = TensorView(storage_.get(), dtype, shape);
+  void* aligned = storage_.get();
+  size_t space = bytes + kAlignment;
+  std::align(kAlignment, bytes, aligned, space);
+  view_ = TensorView(aligned, dtype, shape);
 }
 
 }  // namespace deepinfer

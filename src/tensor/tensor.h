@@ -137,9 +137,9 @@ class Tensor {
 
  private:
   struct Free {
-    void operator()(std::byte* bytes) const;
+    void operator()(void* bytes) const;
   };
-  std::unique_ptr<std::byte, Free> storage_;
+  std::unique_ptr<void, Free> storage_;
   TensorView view_;
 };
 
