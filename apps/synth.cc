@@ -1,5 +1,6 @@
 #include "apps/cli.h"
 #include "apps/commands.h"
+#include "apps/interruption.h"
 #include "deepinfer/checkpoint.h"
 
 namespace deepinfer::apps {
@@ -28,7 +29,14 @@ int synth(std::span<const std::string> arguments) {
   flags.toggle("--sparse", &options.sparse,
                "Files of full size without content: weights read as zeros and take no disk space");
   if (!flags.parse(arguments)) return 0;
-  synthesize_checkpoint(options);
+  Interruption interruption;
+  options.interrupted = [&interruption] { return interruption.requested(); };
+  try {
+    synthesize_checkpoint(options);
+  } catch (const Error&) {
+    if (interruption.requested()) return interruption.exit_code();
+    throw;
+  }
   return 0;
 }
 

@@ -62,11 +62,13 @@ struct SynthOptions {
   uint64_t seed = 0;
   bool sparse = false;  ///< Files of full size without content: holes that read as zeros.
   bool show_progress = false;
+  /// Asked now and then; true ends the work, leaving nothing behind.
+  std::function<bool()> interrupted = {};
 };
 
 /// Writes a checkpoint with random weights in the released layout. The bytes are a function of the
-/// options alone. Errors: kInvalidArgument (options), kResourceExhausted (not enough free space),
-/// kIo.
+/// options alone. Errors: kInvalidArgument (options), kResourceExhausted (not enough free space,
+/// interrupted), kIo.
 void synthesize_checkpoint(const SynthOptions& options);
 
 }  // namespace deepinfer

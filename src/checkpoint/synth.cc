@@ -137,6 +137,10 @@ class Synthesizer {
     buffer_.resize(
         static_cast<size_t>(std::max<int64_t>(kPieceBytes, static_cast<int64_t>(buffer_.size()))));
     for (int64_t begin = 0; begin < bytes; begin += kPieceBytes) {
+      if (options_.interrupted && options_.interrupted()) {
+        fail(ErrorCode::kResourceExhausted, "{}: interrupted before it was complete",
+             options_.directory.string());
+      }
       const int64_t count = std::min(kPieceBytes, bytes - begin);
       constexpr int64_t kGrain = int64_t{64} << 10;  // a multiple of the 8 bytes that fill() needs
       const int64_t grains = (count + kGrain - 1) / kGrain;

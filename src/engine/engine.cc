@@ -79,10 +79,10 @@ struct ContextLimits {
 /// Refuses caches that this machine cannot hold, before anything is allocated for them.
 void check_memory(const EngineOptions& options, const ModelConfig& config, int64_t kv_tokens) {
   const cache::CacheShape shape = model::Model::cache_shape(config);
-  const auto pages = static_cast<double>(kv_tokens / cache::kPageTokens);
+  const int64_t pages = kv_tokens / cache::kPageTokens;
   const auto slots = static_cast<double>(options.max_batch);
   const double counts = slots * static_cast<double>(config.vocab_size) * sizeof(int32_t);
-  const double bytes = pages * static_cast<double>(shape.page_bytes()) +
+  const double bytes = static_cast<double>(pages * shape.page_bytes()) +
                        slots * static_cast<double>(shape.slot_bytes()) + counts;
   const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
                         static_cast<double>(::sysconf(_SC_PAGE_SIZE));

@@ -101,6 +101,7 @@ void Runner::sample(std::span<const RowRequest> rows) {
   const auto n = static_cast<int64_t>(rows.size());
   int64_t top = 0;
   std::vector<ops::SampleRow> sample_rows;
+  sample_rows.reserve(rows.size());
   for (const RowRequest& row : rows) {
     sample_rows.push_back(row.sample);
     top = std::max<int64_t>(top, row.num_top);
@@ -125,6 +126,7 @@ void Runner::sample(std::span<const RowRequest> rows) {
 
 void Runner::commit(const scheduler::BatchPlan& plan) {
   std::vector<ops::CommitEntry> entries;
+  entries.reserve(plan.spans.size());
   for (const scheduler::PlanSpan& span : plan.spans) {
     entries.push_back({.slot = span.slot,
                        .last_row = span.last_row,

@@ -56,6 +56,7 @@ std::vector<TraceTensor> trace_sequence(const checkpoint::Checkpoint& checkpoint
   }
 
   std::vector<ops::PlanRow> rows;
+  rows.reserve(tokens.size());
   for (int64_t i = 0; i < count; ++i) {
     rows.push_back({.slot = 0,
                     .offset = static_cast<int32_t>(i),

@@ -15,6 +15,7 @@ std::vector<int64_t> multipliers_of(int32_t layer, int64_t ngram, int64_t compre
       std::max<int64_t>(1, std::numeric_limits<int64_t>::max() / compressed_vocab / 2);
   NumpyRandom random(static_cast<uint32_t>(10007 * layer));
   std::vector<int64_t> multipliers;
+  multipliers.reserve(static_cast<size_t>(ngram));
   for (int64_t i = 0; i < ngram; ++i) {
     multipliers.push_back(2 * static_cast<int64_t>(random.below(static_cast<uint64_t>(bound))) + 1);
   }

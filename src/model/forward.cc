@@ -145,6 +145,7 @@ void Model::forward(const Step& step, cache::KvCache& cache, Trace* trace) {
   }
   if (trace != nullptr && !config_.dspark_target_layers.empty()) {
     std::vector<TensorView> taps;
+    taps.reserve(config_.dspark_target_layers.size());
     for (size_t i = 0; i < config_.dspark_target_layers.size(); ++i) {
       taps.push_back(buffers_->tap(static_cast<int64_t>(i), count));
     }

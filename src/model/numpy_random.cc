@@ -7,9 +7,9 @@
 namespace deepinfer::model {
 namespace {
 
-using uint128 = unsigned __int128;
+using Uint128 = unsigned __int128;
 
-constexpr uint128 kPcgMultiplier = (uint128{2549297995355413924ULL} << 64) + 4865540595714422341ULL;
+constexpr Uint128 kPcgMultiplier = (Uint128{2549297995355413924ULL} << 64) + 4865540595714422341ULL;
 
 /// NumPy's SeedSequence with a pool of four words: spreads a 32-bit seed over eight output words.
 std::array<uint32_t, 8> seed_words(uint32_t seed) {
@@ -53,8 +53,8 @@ NumpyRandom::NumpyRandom(uint32_t seed) {
   const auto word64 = [&](size_t i) {
     return uint64_t{words[2 * i]} | uint64_t{words[2 * i + 1]} << 32;
   };
-  const uint128 initial_state = (uint128{word64(0)} << 64) | word64(1);
-  const uint128 initial_sequence = (uint128{word64(2)} << 64) | word64(3);
+  const Uint128 initial_state = (Uint128{word64(0)} << 64) | word64(1);
+  const Uint128 initial_sequence = (Uint128{word64(2)} << 64) | word64(3);
   increment_ = (initial_sequence << 1) | 1;
   state_ = (increment_ + initial_state) * kPcgMultiplier + increment_;
 }
@@ -66,9 +66,9 @@ uint64_t NumpyRandom::next() {
 }
 
 uint64_t NumpyRandom::below(uint64_t bound) {
-  uint128 product = uint128{next()} * bound;
+  Uint128 product = Uint128{next()} * bound;
   const uint64_t threshold = (0 - bound) % bound;
-  while (static_cast<uint64_t>(product) < threshold) product = uint128{next()} * bound;
+  while (static_cast<uint64_t>(product) < threshold) product = Uint128{next()} * bound;
   return static_cast<uint64_t>(product >> 64);
 }
 

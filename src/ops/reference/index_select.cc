@@ -29,6 +29,7 @@ class Best {
   std::vector<int32_t> places() {
     if (kept_.size() > capacity_) shrink();
     std::vector<int32_t> result;
+    result.reserve(kept_.size());
     for (const Offer& offer : kept_) result.push_back(offer.place);
     std::ranges::sort(result);
     return result;
