@@ -200,6 +200,7 @@ std::vector<ChatMessage> parse_messages(std::string_view json, const std::string
          list.is(Kind::kArray) ? "empty" : describe(list.kind));
   }
   std::vector<ChatMessage> messages;
+  messages.reserve(list.values.size());
   for (size_t i = 0; i < list.values.size(); ++i) {
     messages.push_back(
         MessageReader(list.values[i], fmt::format("{}[{}]", name, i), images).read());
