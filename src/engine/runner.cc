@@ -5,6 +5,16 @@
 #include "sampling/sample_row.h"
 
 namespace deepinfer::engine {
+namespace {
+
+/// How many most likely tokens the step reports per row: what the most curious row asks for.
+int64_t most_top(std::span<const RowRequest> rows) {
+  int64_t top = 0;
+  for (const RowRequest& row : rows) top = std::max<int64_t>(top, row.num_top);
+  return top;
+}
+
+}  // namespace
 
 Runner::Runner(const checkpoint::Checkpoint& checkpoint, ops::Backend& backend,
                std::span<const int32_t> token_map, const model::StepLimits& limits,
@@ -44,8 +54,7 @@ std::vector<GeneratedToken> Runner::run(const scheduler::BatchPlan& plan,
   commit(plan);
 
   const auto n = static_cast<int64_t>(rows.size());
-  int64_t top = 0;
-  for (const RowRequest& row : rows) top = std::max<int64_t>(top, row.num_top);
+  const int64_t top = most_top(rows);
   backend_.copy(token_.view().slice(0, n), host_token_.view().slice(0, n));
   backend_.copy(logprob_.view().slice(0, n), host_logprob_.view().slice(0, n));
   backend_.copy(top_tokens_.view().slice(0, n * top), host_top_tokens_.view().slice(0, n * top));
@@ -99,13 +108,10 @@ TensorView Runner::bias_of(std::span<const RowRequest> rows) {
 
 void Runner::sample(std::span<const RowRequest> rows) {
   const auto n = static_cast<int64_t>(rows.size());
-  int64_t top = 0;
+  const int64_t top = most_top(rows);
   std::vector<ops::SampleRow> sample_rows;
   sample_rows.reserve(rows.size());
-  for (const RowRequest& row : rows) {
-    sample_rows.push_back(row.sample);
-    top = std::max<int64_t>(top, row.num_top);
-  }
+  for (const RowRequest& row : rows) sample_rows.push_back(row.sample);
   ops::SampleParams params{.logits = model_.logits(),
                            .rows = sample_rows,
                            .slot = model_.rows().slot.slice(0, n),

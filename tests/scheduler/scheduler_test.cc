@@ -135,6 +135,29 @@ TEST(Scheduler, PreemptsTheYoungestAndFinishesEveryone) {
   EXPECT_EQ(run.pages().num_free(), run.pages().size());
 }
 
+TEST(BatchPlan, PartOfOneSpanIsAPlanOfItsOwn) {
+  cache::IndexPool pages(100);
+  Scheduler scheduler(kLimits, pages);
+  const std::vector<int32_t> prompt = {1, 2, 3};
+  for (RequestId id = 1; id <= 3; ++id) scheduler.add(id, prompt, /*all_logits=*/id == 2);
+  const BatchPlan plan = scheduler.plan();
+  ASSERT_EQ(plan.spans.size(), 3U);
+  int64_t rows = 0;
+  int64_t logit_rows = 0;
+  for (const PlanSpan& span : plan.spans) {
+    const BatchPlan part = plan.only(span);
+    ASSERT_NO_FATAL_FAILURE(check_plan(part, kLimits));
+    EXPECT_EQ(part.spans[0].request, span.request);
+    EXPECT_EQ(part.reset_slots, std::vector<int32_t>{span.slot});
+    EXPECT_EQ(part.pages.size(), 1U);
+    EXPECT_EQ(part.rows_at_layer.front(), 3);
+    rows += static_cast<int64_t>(part.rows.size());
+    logit_rows += part.num_logit_rows;
+  }
+  EXPECT_EQ(rows, static_cast<int64_t>(plan.rows.size()));
+  EXPECT_EQ(logit_rows, plan.num_logit_rows);
+}
+
 TEST(Scheduler, KnowsWhatNeverFits) {
   cache::IndexPool pages(6);
   const Scheduler scheduler(kLimits, pages);
