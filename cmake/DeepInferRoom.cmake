@@ -4,11 +4,11 @@ add_library(deepinfer_flags INTERFACE)
 target_compile_features(deepinfer_flags INTERFACE cxx_std_20)
 # Contraction stays off everywhere: an fma that is meant is written (bits must not depend on the compiler's choice).
 target_compile_options(deepinfer_flags INTERFACE
-  -Wall -Wextra -Wconversion -Wsign-conversion -ffp-contract=off)
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wconversion;-Wsign-conversion;-ffp-contract=off>")
 # libstdc++ 12's stable_sort uses a function that it has itself deprecated, and clang says so.
 target_compile_options(deepinfer_flags INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
 if(DEEPINFER_WERROR)
-  target_compile_options(deepinfer_flags INTERFACE -Werror)
+  target_compile_options(deepinfer_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
 if(DEEPINFER_SANITIZE)
   target_compile_options(deepinfer_flags INTERFACE
@@ -19,7 +19,9 @@ if(DEEPINFER_FUZZ)
   target_compile_options(deepinfer_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 # Header-only uses of fmt and spdlog: no shared library travels with the program.
-target_compile_definitions(deepinfer_flags INTERFACE FMT_HEADER_ONLY SPDLOG_FMT_EXTERNAL)
+# nvcc need not read the whole library: the C++ files define what the kernels' host code calls.
+target_compile_definitions(deepinfer_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:FMT_HEADER_ONLY> SPDLOG_FMT_EXTERNAL)
 
 # deepinfer_room(NAME SOURCES a.cc … DEPENDS room … [LIBRARIES lib …])
 # One static library per folder; DEPENDS names the rooms it may include, and nothing else links.

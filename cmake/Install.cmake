@@ -18,7 +18,7 @@ endforeach()
 list(REMOVE_DUPLICATES libraries)
 # What the installed package must find again; cmake/deepinferConfig.cmake.in does so.
 foreach(library IN LISTS libraries)
-  if(NOT library MATCHES "^Threads::Threads$|utf8proc")
+  if(NOT library MATCHES "^Threads::Threads$|^CUDA::cudart_static$|utf8proc")
     message(FATAL_ERROR "A room links ${library}: teach cmake/deepinferConfig.cmake.in to find it, then list it here")
   endif()
 endforeach()

@@ -126,6 +126,12 @@ class Tensor {
  public:
   Tensor() = default;
   Tensor(DType dtype, const Shape& shape);
+  /// A tensor in memory that a backend owns and keeps for as long as it lives.
+  static Tensor borrow(const TensorView& view) {
+    Tensor tensor;
+    tensor.view_ = view;
+    return tensor;
+  }
 
   const TensorView& view() const { return view_; }
   operator const TensorView&() const { return view_; }  // NOLINT(google-explicit-constructor)

@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <memory>
+
+#include "base/error.h"
+#include "cuda/arena.h"
+#include "cuda/context.h"
+#include "cuda/cuda.h"
+#include "cuda/devices.h"
+#include "cuda/error.h"
+#include "cuda/ops/ops.h"
+#include "cuda/pointer_tables.h"
+#include "cuda/staging.h"
+#include "cuda/stream.h"
+
+namespace deepinfer::cuda {
+namespace {
+
+/// Plans, sampling rows and page tables of a step: far less than this.
+constexpr int64_t kStagingBytes = int64_t{4} << 20;
+
+/// Everything goes into one stream, in call order. Owned by the engine thread, which must be the
+/// thread that made it or call nothing else on another device.
+class CudaBackend final : public ops::Backend {
+ public:
+  explicit CudaBackend(const BackendOptions& options)
+      : device_(use_device(options.device)),
+        staging_(arena_.take(kStagingBytes), kStagingBytes),
+        workspace_(arena_.take(options.workspace_bytes), options.workspace_bytes),
+        tables_(arena_),
+        context_{.stream = stream_.get(),
+                 .workspace = &workspace_,
+                 .staging = &staging_,
+                 .tables = &tables_,
+                 .family = family_of(device_),
+                 .num_multiprocessors = device_.num_multiprocessors,
+                 .engram = options.engram} {}
+  ~CudaBackend() override { cudaStreamSynchronize(stream_.get()); }
+
+  std::string_view name() const override { return "cuda"; }
+  std::string numerics_id() const override { return device_.family + "-1"; }
+  ops::Numerics numerics() const override { return ops::Numerics::kEngine; }
+
+  Tensor allocate(DType dtype, const Shape& shape) override {
+    const TensorView view(arena_.take(shape.num_elements() * size_of(dtype)), dtype, shape,
+                          tensor_device());
+    select();
+    DEEPINFER_CUDA(
+        cudaMemsetAsync(view.data(), 0, static_cast<size_t>(view.num_bytes()), stream_.get()));
+    return Tensor::borrow(view);
+  }
+
+  TensorView place(const TensorView& stored) override {
+    const TensorView view(arena_.take(stored.num_bytes()), stored.dtype(), stored.shape(),
+                          tensor_device());
+    copy(stored, view);
+    return view;
+  }
+
+  void copy(const TensorView& from, const TensorView& to) override {
+    const int64_t count = from.shape().num_elements();
+    DEEPINFER_CHECK(from.dtype() == to.dtype() && count == to.shape().num_elements(),
+                    "copy of {} {} to {} {}", from.shape().to_string(), to_string(from.dtype()),
+                    to.shape().to_string(), to_string(to.dtype()));
+    if (count == 0) return;
+    select();
+    // The reshapes check that both are contiguous. From pageable memory the call returns once the
+    // source has been read, so callers may drop it.
+    DEEPINFER_CUDA(cudaMemcpyAsync(to.reshape({count}).data(), from.reshape({count}).data(),
+                                   static_cast<size_t>(from.num_bytes()), cudaMemcpyDefault,
+                                   stream_.get()));
+  }
+
+  void synchronize() override {
+    select();
+    stream_.synchronize();
+    staging_.reset();
+  }
+
+  void resolve_rows(const ops::ResolveRowsParams& params) override {
+    run(params, cuda::resolve_rows);
+  }
+  void embed(const ops::EmbedParams& params) override { run(params, cuda::embed); }
+  void engram(const ops::EngramParams& params) override { run(params, cuda::engram); }
+  void site_begin(const ops::SiteBeginParams& params) override { run(params, cuda::site_begin); }
+  void qkv(const ops::QkvParams& params) override { run(params, cuda::qkv); }
+  void compress(const ops::CompressParams& params) override { run(params, cuda::compress); }
+  void index_select(const ops::IndexSelectParams& params) override {
+    run(params, cuda::index_select);
+  }
+  void sparse_attention(const ops::SparseAttentionParams& params) override {
+    run(params, cuda::sparse_attention);
+  }
+  void window_store(const ops::WindowStoreParams& params) override {
+    run(params, cuda::window_store);
+  }
+  void output_projection(const ops::OutputProjectionParams& params) override {
+    run(params, cuda::output_projection);
+  }
+  void site_end(const ops::SiteEndParams& params) override { run(params, cuda::site_end); }
+  void route(const ops::RouteParams& params) override { run(params, cuda::route); }
+  void experts(const ops::ExpertsParams& params) override { run(params, cuda::experts); }
+  void combine(const ops::CombineParams& params) override { run(params, cuda::combine); }
+  void tap(const ops::TapParams& params) override { run(params, cuda::tap); }
+  void logits(const ops::LogitsParams& params) override { run(params, cuda::logits); }
+  void sample(const ops::SampleParams& params) override { run(params, cuda::sample); }
+  void commit(const ops::CommitParams& params) override { run(params, cuda::commit); }
+
+ private:
+  Device tensor_device() const { return {DeviceKind::kCuda, static_cast<int8_t>(device_.index)}; }
+  /// The current device is a property of the calling thread.
+  void select() const { DEEPINFER_CUDA(cudaSetDevice(device_.index)); }
+
+  template <typename Params>
+  void run(const Params& params, void (*operation)(const Params&, Context&)) {
+    check(params);
+    select();
+    const WorkspaceScope scope(workspace_);
+    operation(params, context_);
+  }
+
+  DeviceInfo device_;  // first: everything below needs the device to be the current one
+  Stream stream_;
+  Arena arena_;
+  Staging staging_;
+  Workspace workspace_;
+  PointerTables tables_;
+  Context context_;
+};
+
+}  // namespace
+
+std::unique_ptr<ops::Backend> make_backend(const BackendOptions& options) {
+  return std::make_unique<CudaBackend>(options);
+}
+
+}  // namespace deepinfer::cuda
