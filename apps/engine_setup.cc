@@ -11,13 +11,17 @@ void add_engine_flags(Flags& flags, EngineOptions& options) {
       "--model", "DIR", [&options](const std::string& text) { options.model = text; },
       "Checkpoint folder in the released layout");
   flags.require("--model");
-  flags.text("--backend", "NAME", &options.backend, "reference or auto (default auto)");
+  flags.text("--backend", "NAME", &options.backend,
+             "cpu, reference, or auto (default auto: the fastest one that this machine has)");
+  flags.text("--cpu-level", "NAME", &options.cpu_level,
+             "Instruction set of the cpu backend: avx512bf16, avx512, avx2, neon or portable "
+             "(default: the best). Never changes a result");
   flags.value(
       "--threads", "N",
       [&options](const std::string& text) {
         options.threads = static_cast<int>(parse_integer("--threads", text, 0, 4096));
       },
-      "Compute threads; 0: one per core (default 0). Never changes a result");
+      "Compute threads; 0: one per physical core (default 0). Never changes a result");
   flags.integer("--prefill-chunk", &options.prefill_chunk, 1,
                 "Most rows that one step computes (default 512). Never changes a result");
   flags.integer("--max-batch", &options.max_batch, 1,

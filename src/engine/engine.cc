@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
+#include "cpu/backend.h"
 #include "engine/mailbox.h"
 #include "engine/output_stream.h"
 #include "engine/runner.h"
@@ -121,6 +122,17 @@ ContextLimits context_limits(const EngineOptions& options, const ModelConfig& co
   return {.kv_tokens = tokens, .max_model_len = asked > 0 ? asked : std::min(limit, tokens)};
 }
 
+/// Exact numerics are the reference's alone; everything else is fastest on the cpu backend.
+std::unique_ptr<ops::Backend> make_backend(const EngineOptions& options, ThreadPool& pool) {
+  if (options.numerics == "exact") {
+    return ops::make_reference_backend(ops::Numerics::kExact, pool);
+  }
+  if (options.backend == "reference") {
+    return ops::make_reference_backend(ops::Numerics::kEngine, pool);
+  }
+  return cpu::make_cpu_backend(pool, {.level = options.cpu_level});
+}
+
 class EngineImpl final : public Engine {
  public:
   explicit EngineImpl(const EngineOptions& options)
@@ -128,9 +140,8 @@ class EngineImpl final : public Engine {
         tokenizer_(load_tokenizer(options.model, checkpoint_->config())),
         token_map_(load_token_map(*checkpoint_, tokenizer())),
         context_(context_limits(options, checkpoint_->config())),
-        pool_(options.threads),
-        backend_(ops::make_reference_backend(
-            options.numerics == "exact" ? ops::Numerics::kExact : ops::Numerics::kEngine, pool_)),
+        pool_(options.threads, ThreadPool::Pinning::kCores),
+        backend_(make_backend(options, pool_)),
         pages_(context_.kv_tokens / cache::kPageTokens),
         limits_{.num_layers = checkpoint_->config().num_layers,
                 .page_tokens = cache::kPageTokens,
@@ -192,6 +203,7 @@ class EngineImpl final : public Engine {
 };
 
 void EngineImpl::run() {
+  pool_.pin_caller();
   try {
     bool closed = false;
     while (!closed) {
