@@ -1,6 +1,7 @@
 #include "cache/kv_cache.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "tensor/quantize.h"
@@ -20,8 +21,16 @@ int64_t CacheShape::page_bytes() const {
 int64_t CacheShape::slot_bytes() const {
   const int64_t ring_row = head_dim + head_dim / kFp8Block + size_of(DType::kI64);
   const auto open_pairs = std::ranges::count_if(source_ratios, [](int32_t r) { return r > 1; });
-  return num_layers * (window + kRingSlack) * ring_row +
+  return num_layers * ring_rows() * ring_row +
          open_pairs * ops::kPendingRows * 2 * head_dim * size_of(DType::kF32);
+}
+
+int64_t CacheShape::snapshot_unit_bytes() const {
+  return snapshot_unit_layers() * ring_rows() * (head_dim + head_dim / kFp8Block);
+}
+
+int64_t CacheShape::ring_rows() const {
+  return window + kRingSlack;
 }
 
 int64_t CacheShape::max_slot_pages() const {
@@ -31,10 +40,8 @@ int64_t CacheShape::max_slot_pages() const {
 KvCache::KvCache(ops::Backend& backend, const CacheShape& shape)
     : backend_(backend),
       shape_(shape),
-      minus_ones_i64_(DType::kI64, {shape.window + kRingSlack}),
+      host_tags_(DType::kI64, {shape.num_layers, shape.ring_rows()}),
       minus_ones_i32_(DType::kI32, {std::max(shape.max_slot_pages(), shape.ngram)}) {
-  std::ranges::fill(std::span(minus_ones_i64_.as<int64_t>(), size_t(shape.window + kRingSlack)),
-                    int64_t{-1});
   std::ranges::fill(std::span(minus_ones_i32_.as<int32_t>(), size_t(minus_ones_i32_.shape()[0])),
                     -1);
 
@@ -61,12 +68,21 @@ KvCache::KvCache(ops::Backend& backend, const CacheShape& shape)
                            ? TensorView()
                            : make(DType::kF32, {slots, ops::kPendingRows, 2, shape.head_dim}));
   }
-  const int64_t ring_rows = shape.window + kRingSlack;
-  for (int64_t layer = 0; layer < shape.num_layers; ++layer) {
-    ring_views_.push_back(
-        {.codes = make(DType::kE4M3, {slots, ring_rows, shape.head_dim}),
-         .scales = make(DType::kE8M0, {slots, ring_rows, shape.head_dim / kFp8Block}),
-         .tags = make(DType::kI64, {slots, ring_rows})});
+  const int64_t layers = shape.num_layers;
+  const int64_t ring_rows = shape.ring_rows();
+  const int64_t scales = shape.head_dim / kFp8Block;
+  ring_codes_ = make(DType::kE4M3, {slots, layers, ring_rows, shape.head_dim});
+  ring_scales_ = make(DType::kE8M0, {slots, layers, ring_rows, scales});
+  ring_tags_ = make(DType::kI64, {slots, layers, ring_rows});
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    ring_views_.push_back({.codes = ring_codes_.select(1, layer),
+                           .scales = ring_scales_.select(1, layer),
+                           .tags = ring_tags_.select(1, layer)});
+  }
+  if (const int64_t units = shape.num_snapshot_units; units > 0) {
+    const int64_t unit_layers = shape.snapshot_unit_layers();
+    unit_codes_ = make(DType::kE4M3, {units, unit_layers, ring_rows, shape.head_dim});
+    unit_scales_ = make(DType::kE8M0, {units, unit_layers, ring_rows, scales});
   }
   for (int64_t slot = 0; slot < slots; ++slot) reset_slot(static_cast<int32_t>(slot));
 }
@@ -79,16 +95,100 @@ TensorView KvCache::pending(int64_t source) const {
   return pending_[static_cast<size_t>(source)];
 }
 
-void KvCache::reset_slot(int32_t slot) {
-  int64_t zero = 0;
-  backend_.copy(TensorView(&zero, DType::kI64, {1}), slot_views_.committed.slice(slot, 1));
-  const TensorView history = slot_views_.history.at(slot);
-  backend_.copy(minus_ones_i32_.view().slice(0, history.dim(0)), history);
+void KvCache::reset_slot(int32_t slot, const SlotStart& start) {
+  int64_t position = start.position;
+  backend_.copy(TensorView(&position, DType::kI64, {1}), slot_views_.committed.slice(slot, 1));
   const TensorView table = slot_views_.page_table.at(slot);
   backend_.copy(minus_ones_i32_.view().slice(0, table.dim(0)), table);
-  for (const ops::WindowRings& ring : ring_views_) {
-    backend_.copy(minus_ones_i64_, ring.tags.at(slot));
+
+  const TensorView history = slot_views_.history.at(slot);
+  std::vector<int32_t> newest_first(static_cast<size_t>(history.dim(0)), -1);
+  const size_t known =
+      std::min({newest_first.size(), start.tokens.size(), static_cast<size_t>(start.position)});
+  std::copy_n(start.tokens.rbegin(), known, newest_first.begin());
+  backend_.copy(TensorView(newest_first.data(), DType::kI32, {history.dim(0)}), history);
+  restore_rings(slot, start);
+}
+
+void KvCache::restore_rings(int32_t slot, const SlotStart& start) {
+  const int64_t ring_rows = shape_.ring_rows();
+  std::fill_n(host_tags_.as<int64_t>(), shape_.num_layers * ring_rows, int64_t{-1});
+  /// Copies the rings of `count` layers from a unit; they hold the window before the position.
+  const auto restore = [&](int32_t unit, int64_t layer, int64_t count, int64_t floor) {
+    if (count == 0) return;
+    backend_.copy(unit_codes_.at(unit).slice(0, count), ring_codes_.at(slot).slice(layer, count));
+    backend_.copy(unit_scales_.at(unit).slice(0, count), ring_scales_.at(slot).slice(layer, count));
+    for (int64_t l = layer; l < layer + count; ++l) {
+      auto* tags = host_tags_.view().row<int64_t>(l);
+      for (int64_t t = std::max(floor, start.position - shape_.window); t < start.position; ++t) {
+        tags[t % ring_rows] = t;
+      }
+    }
+  };
+  if (start.rings) {
+    restore(start.rings->encoder, 0, shape_.encoder_layers, 0);
+    if (start.rings->decoder >= 0) {
+      restore(start.rings->decoder, shape_.encoder_layers,
+              shape_.num_layers - shape_.encoder_layers, start.rings->decoder_floor);
+    }
   }
+  backend_.copy(host_tags_, ring_tags_.at(slot));
+}
+
+void KvCache::save_rings(int32_t slot, const SnapshotUnits& to) {
+  const auto save = [&](int32_t unit, int64_t layer, int64_t count) {
+    if (count == 0) return;
+    backend_.copy(ring_codes_.at(slot).slice(layer, count), unit_codes_.at(unit).slice(0, count));
+    backend_.copy(ring_scales_.at(slot).slice(layer, count), unit_scales_.at(unit).slice(0, count));
+  };
+  save(to.encoder, 0, shape_.encoder_layers);
+  if (to.decoder >= 0) {
+    save(to.decoder, shape_.encoder_layers, shape_.num_layers - shape_.encoder_layers);
+  }
+}
+
+void KvCache::copy_bytes(std::byte* host, std::span<const TensorView> views, bool to_host) {
+  for (const TensorView& view : views) {
+    const TensorView bytes(host, view.dtype(), view.shape());
+    to_host ? backend_.copy(view, bytes) : backend_.copy(bytes, view);
+    host += view.num_bytes();
+  }
+}
+
+std::vector<TensorView> KvCache::page_parts(int32_t page_id) const {
+  std::vector<TensorView> parts;
+  for (const ops::CompressedPages& source : page_views_) {
+    for (const TensorView& part :
+         {source.entry_codes, source.entry_scales, source.key_codes, source.key_scales}) {
+      parts.push_back(part.at(page_id));
+    }
+  }
+  return parts;
+}
+
+void KvCache::read_page(int32_t page_id, std::span<std::byte> out) {
+  DEEPINFER_CHECK(static_cast<int64_t>(out.size()) == shape_.page_bytes(), "a page of {} bytes",
+                  out.size());
+  copy_bytes(out.data(), page_parts(page_id), true);
+}
+
+void KvCache::write_page(int32_t page_id, std::span<const std::byte> bytes) {
+  DEEPINFER_CHECK(static_cast<int64_t>(bytes.size()) == shape_.page_bytes(), "a page of {} bytes",
+                  bytes.size());
+  copy_bytes(const_cast<std::byte*>(bytes.data()), page_parts(page_id), false);
+}
+
+void KvCache::read_unit(int32_t unit, std::span<std::byte> out) {
+  DEEPINFER_CHECK(static_cast<int64_t>(out.size()) == shape_.snapshot_unit_bytes(),
+                  "a snapshot unit of {} bytes", out.size());
+  copy_bytes(out.data(), std::array{unit_codes_.at(unit), unit_scales_.at(unit)}, true);
+}
+
+void KvCache::write_unit(int32_t unit, std::span<const std::byte> bytes) {
+  DEEPINFER_CHECK(static_cast<int64_t>(bytes.size()) == shape_.snapshot_unit_bytes(),
+                  "a snapshot unit of {} bytes", bytes.size());
+  copy_bytes(const_cast<std::byte*>(bytes.data()),
+             std::array{unit_codes_.at(unit), unit_scales_.at(unit)}, false);
 }
 
 void KvCache::assign_page(int32_t slot, int64_t page, int32_t page_id) {

@@ -16,8 +16,8 @@ namespace deepinfer::model {
 struct Model::LayerContext {
   int64_t index;
   const LayerWeights& weights;
-  int64_t rows_in;  // rows that reach the layer's input
-  int64_t rows;     // rows that run through it
+  int64_t rows_in;  // rows that reach the layer: they get keys and entries
+  int64_t rows;     // rows that leave it: they get queries, attention and feed-forward
   cache::KvCache& cache;
   Trace* trace;
 
@@ -61,6 +61,7 @@ int64_t source_index(const checkpoint::ModelConfig& config, int64_t layer) {
 cache::CacheShape Model::cache_shape(const checkpoint::ModelConfig& config) {
   cache::CacheShape shape;
   shape.num_layers = config.num_layers;
+  shape.encoder_layers = config.kv_source_layers.empty() ? 0 : config.kv_source_layers.back() + 1;
   shape.window = config.window;
   shape.head_dim = config.head_dim;
   shape.index_head_dim = config.index_head_dim;
@@ -132,16 +133,14 @@ void Model::forward(const Step& step, cache::KvCache& cache, Trace* trace) {
     trace->add("embed@rows", streams.select(1, 0));
   }
 
-  int64_t rows_in = count;
-  for (int64_t l = 0; l < config_.num_layers; ++l) {
-    const int64_t rows = step.rows_at_layer[static_cast<size_t>(l)];
-    run_layer({.index = l,
-               .weights = weights_.layers[static_cast<size_t>(l)],
-               .rows_in = rows_in,
-               .rows = rows,
+  for (size_t l = 0; l < weights_.layers.size() && step.rows_at_layer[l] > 0; ++l) {
+    const bool is_last = l + 1 == weights_.layers.size();
+    run_layer({.index = static_cast<int64_t>(l),
+               .weights = weights_.layers[l],
+               .rows_in = step.rows_at_layer[l],
+               .rows = is_last ? step.num_logit_rows : step.rows_at_layer[l + 1],
                .cache = cache,
                .trace = trace});
-    rows_in = rows;
   }
   if (trace != nullptr && !config_.dspark_target_layers.empty()) {
     std::vector<TensorView> taps;
@@ -151,7 +150,8 @@ void Model::forward(const Step& step, cache::KvCache& cache, Trace* trace) {
     }
     trace->add_joined("main_hidden", taps);
   }
-  compute_logits(step.num_logit_rows, trace);
+  logits_ = buffers_->logits(step.num_logit_rows);
+  if (step.num_logit_rows > 0) compute_logits(step.num_logit_rows, trace);
 }
 
 void Model::run_layer(const LayerContext& layer) {
@@ -163,7 +163,7 @@ void Model::run_layer(const LayerContext& layer) {
                   .out = buffers_->tap(target - targets.begin(), layer.rows_in)});
   }
   attention(layer);
-  feed_forward(layer);
+  if (layer.rows > 0) feed_forward(layer);
   if (layer.trace != nullptr) {
     layer.trace->add(layer.name("streams@rows"), buffers_->streams(layer.rows));
   }
@@ -229,19 +229,17 @@ void Model::begin_site(const LayerContext& layer, const SiteWeights& site, int64
 
 void Model::attention(const LayerContext& layer) {
   const bool compressed = config_.ratio(layer.index) > 0;
-  const bool source = config_.is_kv_source(layer.index);
   const AttentionWeights& weights = layer.weights.attention;
   const ops::Rope& rope = compressed ? compress_rope_ : main_rope_;
   const int64_t n = layer.rows;
-  // A KV source compresses every row that reaches it; its queries run for the rows that go on.
-  const int64_t rows_in = source ? layer.rows_in : n;
+  const int64_t rows_in = layer.rows_in;
   begin_site(layer, layer.weights.attention_site, rows_in, "attn");
 
   const TensorView q = buffers_->q(n);
-  const TensorView codes = buffers_->window_codes(n);
-  const TensorView scales = buffers_->window_scales(n);
-  backend_.qkv({.x = buffers_->x(n),
-                .position = rows_.position.slice(0, n),
+  const TensorView codes = buffers_->window_codes(rows_in);
+  const TensorView scales = buffers_->window_scales(rows_in);
+  backend_.qkv({.x = buffers_->x(rows_in),
+                .position = rows_.position.slice(0, rows_in),
                 .wq_a = weights.wq_a,
                 .q_norm = weights.q_norm,
                 .wq_b = weights.wq_b,
@@ -253,7 +251,7 @@ void Model::attention(const LayerContext& layer) {
                 .q = q,
                 .window_codes = codes,
                 .window_scales = scales});
-  if (compressed) compress_and_select(layer, buffers_->x(rows_in));
+  if (compressed) compress_and_select(layer);
 
   Tensor core;
   if (layer.trace != nullptr) {
@@ -280,9 +278,10 @@ void Model::attention(const LayerContext& layer) {
     params.selected = buffers_->selected(n);
     params.num_selected = buffers_->num_selected(n);
   }
-  backend_.sparse_attention(params);
+  if (n > 0) backend_.sparse_attention(params);
   backend_.window_store(
       {.rows = rows_, .window_codes = codes, .window_scales = scales, .rings = rings});
+  if (n == 0) return;
   backend_.output_projection({.o = params.out,
                               .groups = config_.o_groups,
                               .wo_a = weights.wo_a,
@@ -300,11 +299,12 @@ void Model::attention(const LayerContext& layer) {
                      .streams = buffers_->streams(n)});
 }
 
-void Model::compress_and_select(const LayerContext& layer, const TensorView& x) {
+void Model::compress_and_select(const LayerContext& layer) {
   const int64_t source = source_index(config_, layer.index);
   const ops::CompressedPages& pages = layer.cache.pages(source);
   const int64_t n = layer.rows;
   const int64_t step_tokens = layer.rows_in;  // a traced step is one whole sequence
+  const TensorView x = buffers_->x(layer.rows_in);
   if (config_.is_kv_source(layer.index)) {
     const CompressorWeights& weights = layer.weights.compressor;
     Tensor latent;
@@ -327,7 +327,7 @@ void Model::compress_and_select(const LayerContext& layer, const TensorView& x) 
       layer.trace->add_pages(layer.name(""), pages, layer.cache.slots(), step_tokens);
     }
   }
-  if (!config_.is_index_source(layer.index)) return;
+  if (n == 0 || !config_.is_index_source(layer.index)) return;
 
   const int32_t candidate_source = config_.candidate_source_layer;
   const ops::CandidateBlocks blocks = buffers_->candidates(n);
@@ -409,7 +409,6 @@ void Model::feed_forward(const LayerContext& layer) {
 }
 
 void Model::compute_logits(int64_t num_rows, Trace* trace) {
-  logits_ = buffers_->logits(num_rows);
   Tensor collapse, norm;
   if (trace != nullptr) {
     collapse = Tensor(DType::kF32, {num_rows, config_.hidden_size});

@@ -29,9 +29,10 @@ struct Step {
   std::span<const int32_t> span_size;   // [B]
   std::span<const int32_t> span_rows;   // [B]
   std::span<const int64_t>
-      rows_at_layer;  // [L]: layer l runs the first rows_at_layer[l] rows; never grows with l.
-                      // A KV source still compresses all rows that reach its input.
-  int64_t num_logit_rows = 0;  // the first rows, whose logits are wanted
+      rows_at_layer;  // [L]: the first rows_at_layer[l] rows reach layer l, which makes their keys
+                      // and entries. Its output is computed for those that go on to the next layer
+                      // only; never grows with l.
+  int64_t num_logit_rows = 0;  // the first rows, whose logits are wanted: they leave the last layer
 };
 
 /// The text model: the layers of spec/model.md as a sequence of operations. Owns the activations of
@@ -64,7 +65,7 @@ class Model {
   void run_layer(const LayerContext& layer);
   void engram(const LayerContext& layer);
   void attention(const LayerContext& layer);
-  void compress_and_select(const LayerContext& layer, const TensorView& x);
+  void compress_and_select(const LayerContext& layer);
   void feed_forward(const LayerContext& layer);
   void begin_site(const LayerContext& layer, const SiteWeights& site, int64_t num_rows,
                   const char* name);

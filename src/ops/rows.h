@@ -46,7 +46,8 @@ struct CompressedPages {
 };
 
 /// One layer's window rings: row t mod R of a slot holds position t, FP8 (spec/model.md §6). A row
-/// whose tag is not the position looked for is not there.
+/// whose tag is not the position looked for is not there. The slots are a stride apart, because the
+/// rings of all layers of a slot lie together.
 struct WindowRings {
   TensorView codes;   // [S, R, D] e4m3
   TensorView scales;  // [S, R, D/32] e8m0

@@ -12,8 +12,12 @@ void check(const SparseAttentionParams& p) {
   const int64_t heads = p.q.dim(1);
   const int64_t head_dim = p.q.dim(2);
   check_operand(kOp, "q", p.q, {rows, heads, head_dim}, kActTypes);
-  check_rows(kOp, p.rows, rows);
-  check_window(kOp, p.rings, p.window_codes, p.window_scales, p.window, rows, head_dim);
+  check_rank(kOp, "window_codes", p.window_codes, 2);
+  const int64_t keys = p.window_codes.dim(0);
+  DEEPINFER_CHECK(keys >= rows, "{}: window keys of {} rows, expected at least {}", kOp, keys,
+                  rows);
+  check_rows(kOp, p.rows, keys);
+  check_window(kOp, p.rings, p.window_codes, p.window_scales, p.window, keys, head_dim);
   if (!p.window_floor.empty()) {
     check_at_least(kOp, "window_floor", p.window_floor, rows, {}, DType::kI64);
   }

@@ -8,15 +8,15 @@ namespace deepinfer::ops {
 /// §10 item 7). The keys of a row form one list, window oldest first, then entries ascending, cut
 /// in tiles of 64; the result of a row depends on nothing else. Window positions before the step
 /// are read from the rings (a row whose tag differs is not visible), those of the step from
-/// window_codes.
+/// window_codes. Rows that run no further than their keys follow the first B rows there.
 struct SparseAttentionParams {
   TensorView q;  // [B, H, D] act: rotated
   RowBatch rows;
   SlotState slots;
   int64_t window = 0;        // W
   WindowRings rings;         // this layer's
-  TensorView window_codes;   // [B, D] e4m3: this step's keys, from qkv
-  TensorView window_scales;  // [B, D/32] e8m0
+  TensorView window_codes;   // [>= B, D] e4m3: this step's keys, from qkv
+  TensorView window_scales;  // [>= B, D/32] e8m0
   TensorView window_floor;   // [B] i64: no window key below this position is read; may be empty (0)
   CompressedPages pages;     // the group's entries; views may be empty (ratio 0)
   TensorView selected;       // [B, K] i32 ascending; may be empty

@@ -1,5 +1,7 @@
 // Golden operations of the released mode (bf16 activations): bit for bit where no order of summing
 // can round elsewhere, at most one bf16 step otherwise.
+#include <numeric>
+
 #include "ops/reference/common.h"
 #include "tests/ops/suite.h"
 #include "tests/support/compare.h"
@@ -118,6 +120,46 @@ TEST_P(ReleasedOps, QueriesComeFromTheRoundedLatent) {
   reference::linear({Numerics::kEngine, &pool_}, wq_b.view(), operands_.floats(p.r), kRows, q,
                     reference::InputRounding::kFp8, reference::ResultRounding::kAct);
   EXPECT_TRUE(testing::few_changed(operands_.floats(p.q), q, 4 * 32, 0.01, 0.01F));
+}
+
+TEST_P(ReleasedOps, KeysOfMoreRowsThanQueriesHaveTheSameBits) {
+  constexpr uint64_t kSeed = 6;
+  SCOPED_TRACE(::testing::Message() << "seed " << kSeed);
+  testing::Random random(kSeed);
+  constexpr int64_t kRows = 40;
+  const testing::Weight wq_a = testing::random_fp8(random, 64, 96);
+  const testing::Weight wq_b = testing::random_fp8(random, 4 * 32, 64);
+  const testing::Weight wkv = testing::random_fp8(random, 32, 96);
+  std::vector<int64_t> positions(kRows);
+  std::iota(positions.begin(), positions.end(), 1000);
+  QkvParams p{.x = operands_.put(random.tensor(DType::kBF16, {kRows, 96})),
+              .position = operands_.put(testing::to_tensor(positions, {kRows})),
+              .wq_a = operands_.place(wq_a.view()),
+              .q_norm = operands_.put(random.tensor(DType::kBF16, {64})),
+              .wq_b = operands_.place(wq_b.view()),
+              .wkv = operands_.place(wkv.view()),
+              .kv_norm = operands_.put(random.tensor(DType::kBF16, {32})),
+              .rope = {operands_.put_f32(rope_inv_freq(16, 10000), {8})},
+              .eps = 1e-20F,
+              .r = {},
+              .q = {},
+              .window_codes = {},
+              .window_scales = {}};
+  const auto run = [&](int64_t queries) {
+    p.r = operands_.zeros_act({kRows, 64}).slice(0, queries);
+    p.q = operands_.zeros_act({kRows, 4, 32}).slice(0, queries);
+    p.window_codes = operands_.zeros(DType::kE4M3, {kRows, 32});
+    p.window_scales = operands_.zeros(DType::kE8M0, {kRows, 1});
+    backend_->qkv(p);
+    return std::pair(operands_.ints(p.window_codes), operands_.floats(p.q));
+  };
+  const auto [codes, q] = run(kRows);
+  for (const int64_t queries : {0, 1, 7, 33}) {
+    const auto [some_codes, some_q] = run(queries);
+    EXPECT_EQ(some_codes, codes) << queries;
+    const auto count = static_cast<size_t>(queries * 4 * 32);
+    EXPECT_TRUE(testing::bitwise_equal(some_q, std::span(q).first(count))) << queries;
+  }
 }
 
 TEST_P(ReleasedOps, RmsMatchesGoldens) {

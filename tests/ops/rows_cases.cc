@@ -47,16 +47,17 @@ TEST_P(Rows, EveryRoleGetsTokenPositionAndContext) {
 }
 
 TEST_P(Rows, DecodeTakesTheLastTokenAndReplayItsOwn) {
+  // Slot 1 restarts at 5: its look-back tokens come from the history.
   write<int64_t>(caches_.slots.committed, {10, 5});
   write<int32_t>(caches_.slots.last_token, {50, 60});
   write<int32_t>(caches_.slots.history, {49, 48, 47, 59, 58, 57});
   const std::vector<PlanRow> plan = {
-      {0, 0, -1, RowRole::kDecode}, {1, -5, 9, RowRole::kReplay}, {1, -4, 8, RowRole::kReplay}};
+      {0, 0, -1, RowRole::kDecode}, {1, 0, 9, RowRole::kReplay}, {1, 1, 8, RowRole::kReplay}};
   const RowBatch rows = caches_.resolve(plan);
   EXPECT_EQ(operands_.ints(rows.token), (Ints{50, 9, 8}));
-  EXPECT_EQ(operands_.ints(rows.position), (Ints{10, 0, 1}));
+  EXPECT_EQ(operands_.ints(rows.position), (Ints{10, 5, 6}));
   EXPECT_EQ(operands_.ints(rows.role), (Ints{1, 3, 3}));
-  EXPECT_EQ(operands_.ints(rows.context), (Ints{50, 49, 48, 47, 9, -1, -1, -1, 8, 9, -1, -1}));
+  EXPECT_EQ(operands_.ints(rows.context), (Ints{50, 49, 48, 47, 9, 59, 58, 57, 8, 9, 59, 58}));
 }
 
 TEST_P(Rows, CommitAdvancesTheSlotToItsLastRow) {

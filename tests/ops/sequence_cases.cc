@@ -58,12 +58,14 @@ class Sequence {
   }
 
   /// Runs rows in the order of the plan; rows from batch row `running` on stop below this layer's
-  /// attention. Stale rows stand for drafts that will be rejected: other data, results dropped.
+  /// attention, and those from `querying` on have keys but no queries. Stale rows stand for drafts
+  /// that will be rejected: other data, results dropped.
   void step(std::span<const PlanRow> plan, bool stale = false, int64_t running = -1,
-            int64_t window_floor = 0) {
+            int64_t window_floor = 0, int64_t querying = -1) {
     testing::Operands operands(*backend_);
     const RowBatch rows = caches_.resolve(plan);
-    const int64_t n = running < 0 ? static_cast<int64_t>(plan.size()) : running;
+    const int64_t num_keys = running < 0 ? static_cast<int64_t>(plan.size()) : running;
+    const int64_t n = querying < 0 ? num_keys : querying;
     position_ = operands.ints(rows.position);
     const std::vector<int64_t> floors(static_cast<size_t>(n), window_floor);
     const auto data = [&](uint64_t salt, int64_t count, int64_t size) {
@@ -109,9 +111,9 @@ class Sequence {
     restricted.num_selected = operands.zeros(DType::kI32, {n});
     backend_->index_select(restricted);
 
-    std::vector<float> keys = data(3, n, kHeadDim);
-    Tensor codes(DType::kE4M3, {n, kHeadDim});
-    Tensor scales(DType::kE8M0, {n, 1});
+    std::vector<float> keys = data(3, num_keys, kHeadDim);
+    Tensor codes(DType::kE4M3, {num_keys, kHeadDim});
+    Tensor scales(DType::kE8M0, {num_keys, 1});
     quantize_fp8(keys, codes.as<uint8_t>(), scales.as<uint8_t>());
     const SparseAttentionParams attention{
         .q = act(4, n, kHeads * kHeadDim).reshape({n, kHeads, kHeadDim}),
@@ -164,8 +166,8 @@ class Sequence {
     std::vector<Bytes> all;
     for (const TensorView& view :
          {caches_.pages.entry_codes, caches_.pages.entry_scales, caches_.pages.key_codes,
-          caches_.pages.key_scales, caches_.pending, caches_.rings.codes, caches_.rings.scales,
-          caches_.rings.tags, caches_.slots.committed}) {
+          caches_.pages.key_scales, caches_.pending, caches_.all_rings.codes,
+          caches_.all_rings.scales, caches_.all_rings.tags, caches_.slots.committed}) {
       if (view.empty()) continue;
       const Tensor host = operands.get(view);
       const auto* bytes = static_cast<const std::byte*>(host.view().data());
@@ -174,12 +176,15 @@ class Sequence {
     return all;
   }
 
+  /// The slot's sequence goes on at another position.
+  void restart(int32_t slot, int64_t position) { caches_.set_committed(slot, position); }
+
   /// Forgets the rings and the waiting pairs, as a prefix hit finds them.
   void forget_rings() {
     testing::Operands operands(*backend_);
-    const Shape shape = caches_.rings.tags.shape();
+    const Shape shape = caches_.all_rings.tags.shape();
     const std::vector<int64_t> empty(static_cast<size_t>(shape.num_elements()), -1);
-    backend_->copy(testing::to_tensor(empty, shape), caches_.rings.tags);
+    backend_->copy(testing::to_tensor(empty, shape), caches_.all_rings.tags);
     if (!caches_.pending.empty()) {
       backend_->copy(Tensor(DType::kF32, caches_.pending.shape()), caches_.pending);
     }
@@ -296,7 +301,8 @@ TEST_P(Sequences, ReplayRebuildsRingsAndWritesNoPage) {
     got.forget_rings();
     // More rows than the ring has; the first of them lack their own windows, and no page shows it.
     constexpr int32_t kReplayed = kRing + 20;
-    got.step(plan_rows(0, -kReplayed, kReplayed, RowRole::kReplay));
+    got.restart(0, kHit - kReplayed);
+    got.run(plan_rows(0, 0, kReplayed, RowRole::kReplay));
     EXPECT_TRUE(got.state() == pages);
     got.results.clear();
     got.run(plan_rows(0, 0, kTokens - kHit));
@@ -327,6 +333,25 @@ TEST_P(Sequences, RowsThatDoNotRunAreNotSeen) {
     const std::vector<PlanRow> next = plan_rows(0, 0, 1);
     all.step(next, false, -1, kRows - kRunning);
     expect_equal(some.results, all.results);
+  }
+}
+
+TEST_P(Sequences, RowsWithoutQueriesAreSeen) {
+  for (const int32_t ratio : {1, 2}) {
+    constexpr int32_t kRows = 60;
+    std::vector<PlanRow> plan = plan_rows(0, 0, kRows);
+    std::ranges::reverse(plan);
+    Sequence all(GetParam(), 2, ratio);
+    all.run(plan);
+    for (const int32_t querying : {0, 1, 20}) {
+      SCOPED_TRACE(::testing::Message() << "ratio " << ratio << ", queries " << querying);
+      Sequence some(GetParam(), 2, ratio);
+      some.step(plan, false, -1, 0, querying);
+      some.commit(plan);
+      ASSERT_EQ(some.results.size(), static_cast<size_t>(querying));
+      expect_equal(some.results, all.results);
+      EXPECT_TRUE(some.state() == all.state());
+    }
   }
 }
 

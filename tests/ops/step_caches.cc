@@ -41,11 +41,18 @@ StepCaches::StepCaches(Backend& backend, testing::Operands& operands, const Cach
            .key_codes = pages_of(DType::kE2M1x2, sizes.index_dim / 2),
            .key_scales = pages_of(DType::kE8M0, sizes.index_dim / kFp8Block),
            .ratio = sizes.ratio};
-  const std::vector<int64_t> empty(static_cast<size_t>(sizes.slots * sizes.ring_rows), -1);
-  rings = {.codes = operands.zeros(DType::kE4M3, {sizes.slots, sizes.ring_rows, sizes.head_dim}),
-           .scales = operands.zeros(DType::kE8M0,
-                                    {sizes.slots, sizes.ring_rows, sizes.head_dim / kFp8Block}),
-           .tags = operands.put(testing::to_tensor(empty, {sizes.slots, sizes.ring_rows}))};
+  constexpr int64_t kLayers = 3;
+  const int64_t ring_rows = sizes.ring_rows;
+  const std::vector<int64_t> empty(static_cast<size_t>(sizes.slots * kLayers * ring_rows), -1);
+  const auto rings_of = [&](DType dtype, int64_t width) {
+    return operands.zeros(dtype, {sizes.slots, kLayers, ring_rows, width});
+  };
+  all_rings = {.codes = rings_of(DType::kE4M3, sizes.head_dim),
+               .scales = rings_of(DType::kE8M0, sizes.head_dim / kFp8Block),
+               .tags = operands.put(testing::to_tensor(empty, {sizes.slots, kLayers, ring_rows}))};
+  rings = {.codes = all_rings.codes.select(1, 1),
+           .scales = all_rings.scales.select(1, 1),
+           .tags = all_rings.tags.select(1, 1)};
   if (sizes.ratio == 2) {
     pending = operands.zeros(DType::kF32, {sizes.slots, kPendingRows, 2, sizes.head_dim});
   }

@@ -45,7 +45,8 @@ class StepCaches {
   CacheSizes sizes;
   SlotState slots;
   CompressedPages pages;
-  WindowRings rings;
+  WindowRings rings;      // of one layer of several: a slot's rings lie together
+  WindowRings all_rings;  // of all layers, [S, L, R, …]
   TensorView pending;
 
  private:

@@ -6,11 +6,12 @@ namespace {
 
 /// r = rms(x · wq_a; q_norm), q = r · wq_b, rotated head by head.
 void project_queries(const Context& context, const QkvParams& p, std::span<const float> x) {
-  const int64_t rows = p.x.dim(0);
+  const int64_t rows = p.q.dim(0);
   const auto rank = static_cast<size_t>(p.r.dim(1));
   const auto heads_size = static_cast<size_t>(p.q.dim(1) * p.q.dim(2));
   std::vector<float> r(static_cast<size_t>(rows) * rank);
-  linear(context, p.wq_a, x, rows, r, InputRounding::kFp8, ResultRounding::kAct);
+  linear(context, p.wq_a, x.first(static_cast<size_t>(rows * p.x.dim(1))), rows, r,
+         InputRounding::kFp8, ResultRounding::kAct);
   for (int64_t b = 0; b < rows; ++b) rms_norm(context, row_of(r, b, rank), p.q_norm, p.eps);
   store_rows(r, p.r);
 

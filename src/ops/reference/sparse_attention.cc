@@ -28,7 +28,7 @@ void append_window(const SparseAttentionParams& p, int64_t b, std::vector<Key>& 
   const int64_t oldest = std::max({int64_t{0}, floor, position - p.window + 1});
   for (int64_t t = oldest; t <= position; ++t) {
     if (t >= step_begin) {
-      const std::optional<int64_t> row = row_at(p.rows, b, t, p.q.dim(0));
+      const std::optional<int64_t> row = row_at(p.rows, b, t, p.window_codes.dim(0));
       if (!row) continue;
       keys.push_back({p.window_codes.row<const uint8_t>(*row),
                       p.window_scales.row<const uint8_t>(*row), false});
