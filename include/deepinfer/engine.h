@@ -20,10 +20,11 @@ struct EngineOptions {
   std::filesystem::path model;   ///< Checkpoint directory in the released layout.
   std::string backend = "auto";  ///< "cpu", "reference", or "auto": the fastest one there is.
   std::string numerics =
-      "engine";           ///< "engine", or "exact" (fp32 activations; the reference backend only).
-  std::string cpu_level;  ///< Instruction set of the cpu backend: "avx512bf16", "avx512", "avx2",
-                          ///< "neon", "portable"; "": the best one. All give the same bits.
-  int threads = 0;        ///< Compute threads; 0: one per physical core.
+      "engine";  ///< "engine", or "exact" (fp32 activations; the reference backend only).
+  std::string cpu_level =
+      {};           ///< Instruction set of the cpu backend: "avx512bf16", "avx512", "avx2",
+                    ///< "neon", "portable"; "": the best one. All give the same bits.
+  int threads = 0;  ///< Compute threads; 0: one per physical core.
   int64_t prefill_chunk = 512;  ///< Most prompt rows that one step computes, >= 1.
   int64_t max_batch = 16;       ///< Most requests that run at once, >= 1.
   int64_t max_model_len =
