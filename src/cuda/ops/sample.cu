@@ -232,10 +232,15 @@ __device__ Kept keep_nucleus(const Row& row, Kept kept, float z_first, Memory& m
   // All tokens of this key have the same mass: so many of them, by ascending id, begin below the
   // limit. Those beyond the last are none of `kept` (its end has this key or a later one).
   const unsigned long long mass = mass_of(score_of_key(prefix), temperature, z_first);
-  uint32_t ties = 0;
-  while (static_cast<double>(before + ties * mass) < limit) ++ties;
+  const auto begins_below = [&](unsigned long long rank) {
+    return static_cast<double>(before + rank * mass) < limit;
+  };
+  auto ties = static_cast<unsigned long long>((limit - static_cast<double>(before)) /
+                                              static_cast<double>(mass));  // up to rounding
+  while (ties > 0 && !begins_below(ties - 1)) --ties;
+  while (begins_below(ties)) ++ties;
   const auto key_at = [&](int id) { return candidate_key(row, id); };
-  const int last = nth_equal(key_at, row.vocab, prefix, ties, memory);
+  const int last = nth_equal(key_at, row.vocab, prefix, static_cast<uint32_t>(ties), memory);
   return {prefix, prefix == kept.key ? min(last, kept.last_id) : last};
 }
 
