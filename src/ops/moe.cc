@@ -5,12 +5,17 @@
 namespace deepinfer::ops {
 namespace {
 
-void check_expert(std::string_view name, const ExpertWeights& weights, int64_t d) {
-  check_rank("experts", name, weights.w1.weight, 2);
+/// A network's operands: "routed w1", …
+struct ExpertNames {
+  std::string_view w1, w3, w2;
+};
+
+void check_expert(const ExpertNames& names, const ExpertWeights& weights, int64_t d) {
+  check_rank("experts", names.w1, weights.w1.weight, 2);
   const int64_t f = weights.w1.rows();
-  check_weight("experts", fmt::format("{} w1", name), weights.w1, f, d);
-  check_weight("experts", fmt::format("{} w3", name), weights.w3, f, d);
-  check_weight("experts", fmt::format("{} w2", name), weights.w2, d, f);
+  check_weight("experts", names.w1, weights.w1, f, d);
+  check_weight("experts", names.w3, weights.w3, f, d);
+  check_weight("experts", names.w2, weights.w2, d, f);
 }
 
 }  // namespace
@@ -42,8 +47,10 @@ void check(const ExpertsParams& p) {
   check_operand("experts", "x", p.x, {rows, d}, kActTypes);
   check_operand("experts", "experts", p.experts, {rows, chosen}, DType::kI32);
   check_operand("experts", "weights", p.weights, {rows, chosen}, DType::kF32);
-  for (const ExpertWeights& weights : p.routed) check_expert("routed", weights, d);
-  check_expert("shared", p.shared, d);
+  for (const ExpertWeights& weights : p.routed) {
+    check_expert({"routed w1", "routed w3", "routed w2"}, weights, d);
+  }
+  check_expert({"shared w1", "shared w3", "shared w2"}, p.shared, d);
   check_operand("experts", "slot_rows", p.slot_rows, {rows, chosen, d}, p.x.dtype());
   check_operand("experts", "shared_rows", p.shared_rows, {rows, d}, p.x.dtype());
 }
