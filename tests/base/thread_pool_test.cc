@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <set>
 #include <stdexcept>
 #include <vector>
 
@@ -32,6 +33,42 @@ TEST(ThreadPool, RethrowsAndStaysUsable) {
   std::atomic<int64_t> sum = 0;
   pool.parallel_for(100, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
   EXPECT_EQ(sum, 100);
+}
+
+TEST(ThreadPool, ShortLoopsOneAfterTheOtherLoseNothing) {
+  for (const int threads : {2, 3, 8}) {
+    ThreadPool pool(threads);
+    for (int64_t loop = 0; loop < 3000; ++loop) {
+      // Written by whoever takes the range, read here without further synchronisation.
+      std::vector<int64_t> values(static_cast<size_t>(loop % 40), -1);
+      pool.parallel_for(loop % 40, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) values[static_cast<size_t>(i)] = loop + i;
+      });
+      for (int64_t i = 0; i < loop % 40; ++i) {
+        ASSERT_EQ(values[static_cast<size_t>(i)], loop + i) << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST(ThreadPool, ThreadsKnowTheirIndex) {
+  ThreadPool pool(4, ThreadPool::Pinning::kCores);
+  EXPECT_EQ(ThreadPool::thread_index(), 0);
+  std::vector<std::atomic<int>> busy(4);
+  pool.parallel_for(1000, 1, [&](int64_t, int64_t) {
+    const int index = ThreadPool::thread_index();
+    ASSERT_GE(index, 0);
+    ASSERT_LT(index, 4);
+    EXPECT_EQ(busy[static_cast<size_t>(index)]++, 0);  // no two threads have the same
+    busy[static_cast<size_t>(index)]--;
+  });
+}
+
+TEST(ThreadPool, ProcessorsAreDistinctAndSomeAreThere) {
+  const std::vector<int> processors = compute_processors();
+  ASSERT_FALSE(processors.empty());
+  EXPECT_EQ(std::set<int>(processors.begin(), processors.end()).size(), processors.size());
+  EXPECT_EQ(ThreadPool(0).num_threads(), static_cast<int>(processors.size()));
 }
 
 }  // namespace
