@@ -47,10 +47,10 @@ class CpuBackend final : public ops::Backend {
   void resolve_rows(const ops::ResolveRowsParams& params) override {
     reference_->resolve_rows(params);
   }
-  void embed(const ops::EmbedParams& params) override { reference_->embed(params); }
-  void engram(const ops::EngramParams& params) override { reference_->engram(params); }
+  void embed(const ops::EmbedParams& params) override { run(params, cpu::embed); }
+  void engram(const ops::EngramParams& params) override { run(params, cpu::engram); }
   void site_begin(const ops::SiteBeginParams& params) override { reference_->site_begin(params); }
-  void qkv(const ops::QkvParams& params) override { reference_->qkv(params); }
+  void qkv(const ops::QkvParams& params) override { run(params, cpu::qkv); }
   void compress(const ops::CompressParams& params) override { reference_->compress(params); }
   void index_select(const ops::IndexSelectParams& params) override {
     reference_->index_select(params);
@@ -62,14 +62,14 @@ class CpuBackend final : public ops::Backend {
     reference_->window_store(params);
   }
   void output_projection(const ops::OutputProjectionParams& params) override {
-    reference_->output_projection(params);
+    run(params, cpu::output_projection);
   }
   void site_end(const ops::SiteEndParams& params) override { reference_->site_end(params); }
-  void route(const ops::RouteParams& params) override { reference_->route(params); }
-  void experts(const ops::ExpertsParams& params) override { reference_->experts(params); }
-  void combine(const ops::CombineParams& params) override { reference_->combine(params); }
+  void route(const ops::RouteParams& params) override { run(params, cpu::route); }
+  void experts(const ops::ExpertsParams& params) override { run(params, cpu::experts); }
+  void combine(const ops::CombineParams& params) override { run(params, cpu::combine); }
   void tap(const ops::TapParams& params) override { reference_->tap(params); }
-  void logits(const ops::LogitsParams& params) override { reference_->logits(params); }
+  void logits(const ops::LogitsParams& params) override { run(params, cpu::logits); }
   void sample(const ops::SampleParams& params) override { reference_->sample(params); }
   void commit(const ops::CommitParams& params) override { reference_->commit(params); }
 

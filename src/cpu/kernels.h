@@ -1,6 +1,8 @@
 #pragma once
 
+#include "cpu/expert_kernels.h"
 #include "cpu/products.h"
+#include "cpu/row_kernels.h"
 
 namespace deepinfer::cpu {
 
@@ -9,6 +11,8 @@ namespace deepinfer::cpu {
 struct Kernels {
   const char* level;  // "avx512bf16", "avx512", "avx2", "neon", "portable"
   ProductKernels products;
+  ExpertKernels experts;
+  RowKernels rows;
 };
 
 const Kernels& kernels_portable();

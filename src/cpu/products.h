@@ -78,6 +78,8 @@ struct ProductKernels {
   void (*many_narrow)(const StoredWeight& weight, int64_t first, int64_t count,
                       const PreparedRows& x, int64_t rows, uint8_t* scratch, float* y,
                       int64_t y_stride);  // or null
+  /// n values rounded to bf16, nearest even.
+  void (*store_bf16)(const float* x, int64_t n, BFloat16* out);
 };
 
 /// One decoded segment of a tile, wide, and room for a panel's unused outputs.

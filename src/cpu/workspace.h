@@ -20,6 +20,13 @@ class Arena {
   /// Gives everything back.
   void reset();
 
+  /// What has been taken so far; release() gives back what came after.
+  struct Mark {
+    int64_t used;
+  };
+  Mark mark() const { return {used_}; }
+  void release(Mark mark) { used_ = mark.used; }
+
  private:
   struct Free {
     void operator()(std::byte* bytes) const;

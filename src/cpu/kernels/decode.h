@@ -34,19 +34,34 @@ struct Factors {
       codes = padded;
     }
     using I = IntOf<V>;
-    auto largest = V::zero();
+    I excess = I::set1(0);
     for (int64_t s = 0; s < kSegmentSteps; s += 16) {
       const I wide = I::load(codes + s);
       from_bits(shift_left<23>(wide + I::set1(8))).store(fast + s);
-      largest = max(largest, to_float(wide));
+      // Bit 8 of code + 9 is set from code 247 on.
+      excess = excess | (wide + I::set1(255 - kMaxFastScale));
     }
-    is_fast = reduce_max(largest) <= static_cast<float>(kMaxFastScale);
+    is_fast = !any(equal(excess & I::set1(256), I::set1(256)));
   }
 };
 
+/// Bytes of a step as stored.
+constexpr int64_t step_bytes(WeightKind kind) {
+  switch (kind) {
+    case WeightKind::kF32:
+      return kStep * 4;
+    case WeightKind::kBF16:
+      return kStep * 2;
+    case WeightKind::kFp8:
+      return kStep;
+    default:
+      return kStep / 2;
+  }
+}
+
 /// A step of a weight row, decoded: `values` points to the row, `step` counts from its start.
 template <typename V, WeightKind kKind>
-auto decode_step(const uint8_t* values, int64_t step, float factor) {
+[[gnu::always_inline]] inline auto decode_step(const uint8_t* values, int64_t step, float factor) {
   if constexpr (kKind == WeightKind::kF32) {
     return V::load_pair(reinterpret_cast<const float*>(values) + step * kStep);
   } else if constexpr (kKind == WeightKind::kBF16) {

@@ -7,8 +7,8 @@
 /// Products of stored weights with prepared rows (cpu/products.h defines their bits).
 ///
 /// Few rows: bound by reading the weights. Each step of a weight row is decoded into two registers
-/// and met by all rows; four outputs at a time keep enough independent sums in flight to hide the
-/// latency of the multiply-adds.
+/// and met by all rows; up to four outputs at a time keep enough independent sums in flight to hide
+/// the latency of the multiply-adds. The steps must be inlined: their sums live in registers.
 ///
 /// Many rows: bound by the multiply-adds. A tile of 32 outputs × one segment is decoded once, into
 /// the second-level cache; a panel of kPanelOutputs of them and kPanelRows rows of inputs meet in
@@ -21,10 +21,7 @@ template <typename V>
 struct Wide {
   using Vector = V;
   static constexpr int64_t kStepBytes = kStep * 4;
-  struct Step {
-    V odd, even;
-  };
-  static Step load(const uint8_t* at) {
+  static PairOf<V> load(const uint8_t* at) {
     const auto* p = reinterpret_cast<const float*>(at);
     return {V::load(p), V::load(p + 16)};
   }
@@ -37,8 +34,9 @@ struct Wide {
   /// One step of kRows rows and kOutputs outputs, first all odd elements: the loads of each half
   /// are few enough to stay in registers beside the sums.
   template <int kRows, int kOutputs>
-  static void panel_step(const uint8_t* weights, int64_t output_bytes, const uint8_t* const* x,
-                         int64_t at, V (&sum)[kRows][kOutputs]) {
+  [[gnu::always_inline]] static void panel_step(const uint8_t* weights, int64_t output_bytes,
+                                                const uint8_t* const* x, int64_t at,
+                                                V (&sum)[kRows][kOutputs]) {
     for (int64_t half = 0; half < kStepBytes; half += kStepBytes / 2) {
       V w[kOutputs];
       for (int o = 0; o < kOutputs; ++o) {
@@ -52,39 +50,36 @@ struct Wide {
   }
 };
 
-/// x → e4m3(clamp(x / scale, ±448)) · scale, scale a power of two: rounding x at the bit that the
-/// code's last mantissa bit stands for. Normal codes keep three mantissa bits below the leading
-/// one; below 2^-6·scale codes are multiples of 2^-9·scale. Adding and subtracting 1.5·2^23 units
-/// rounds to nearest even, since |x| < 2^22 units.
-template <typename V, typename Pair>
-void round_to_fp8(Pair& pair) {
-  using I = IntOf<V>;
-  V largest = max(magnitude(pair.odd), magnitude(pair.even));
-  const float amax = reduce_max(largest);
-  const float scaled = (amax > 1e-4F ? amax : 1e-4F) * (1.0F / 448.0F);
-  int32_t bits = 0;
-  __builtin_memcpy(&bits, &scaled, sizeof bits);
-  // ue8m0: the exponent, plus one if the mantissa is not 0.
-  const int32_t exponent = (bits >> 23) + ((bits & 0x7FFFFF) != 0 ? 1 : 0);
-  const V limit = from_bits(I::set1((exponent + 8) << 23)) * V::set1(1.75F);  // 448 · scale
-  const I smallest = I::set1((exponent - 6) << 23);                           // 2^-6 · scale
+/// The FP8 rule of spec/model.md §6 on one block: x → e4m3(clamp(x / scale, ±448)) · scale. The
+/// scale is a power of two of at least 2^-22, so dividing is multiplying by its inverse, and
+/// nothing that a flushed subnormal could change survives: it rounds to a zero code.
+template <typename V>
+void round_to_fp8(PairOf<V>& pair) {
+  // Operand order: a NaN does not count, but stays one.
+  const V largest = max(magnitude(pair.odd), max(magnitude(pair.even), V::set1(1e-4F)));
+  const uint8_t code = ceil_to_e8m0(reduce_max(largest) * (1.0F / 448.0F));
+  const V scale = from_bits(IntOf<V>::set1(code << 23));
+  const V inverse = V::set1(inverse_power_of_code<V>(code));
+  const V limit = V::set1(kE4M3Max);
   const auto round_lanes = [&](V x) {
-    const I sign = bits_of(x) & I::set1(INT32_MIN);
-    V a = min(magnitude(x), limit);
-    const I binade = bits_of(a) & I::set1(0x7F800000);
-    const I floor = select(less(from_bits(binade), from_bits(smallest)), smallest, binade);
-    // 1.5·2^23 units of the last kept bit, which is 2^-3 of the binade.
-    const V magic = from_bits(floor + I::set1(20 << 23)) * V::set1(1.5F);
-    a = (a + magic) - magic;
-    return from_bits(bits_of(a) | sign);
+    x = max(V::zero() - limit, min(limit, x * inverse));
+    const V m = magnitude(x);
+    // Subnormal codes are multiples of 2^-9: adding 1.5·2^14, whose ulp that is, rounds to them.
+    const V anchor = V::set1(0x1.8p14F);
+    const V small = (m + anchor) - anchor;
+    // Normal ones keep three mantissa bits; a carry moves into the exponent as it should.
+    const IntOf<V> bits = bits_of(m);
+    const IntOf<V> even = shift_right<20>(bits) & IntOf<V>::set1(1);
+    const IntOf<V> normal = (bits + even + IntOf<V>::set1(0x7FFFF)) & IntOf<V>::set1(-0x100000);
+    const V rounded = select(less(m, V::set1(0x1p-6F)), small, from_bits(normal));
+    const IntOf<V> sign = bits_of(x) & IntOf<V>::set1(INT32_MIN);
+    return from_bits(bits_of(rounded) | sign) * scale;
   };
   pair.odd = round_lanes(pair.odd);
   pair.even = round_lanes(pair.even);
 }
 
-/// One row of inputs to `Operand`'s form. The FP8 rule of spec/model.md §6, blocks of 32 = a step:
-/// scale 2^e >= amax / 448 with amax at least 1e-4, so that nothing here is subnormal that §6
-/// would keep: an input below 2^-126 rounds to a zero code.
+/// One row of inputs to `Operand`'s form; a block of the FP8 rule is a step.
 template <typename Operand>
 void prepare_row(const BFloat16* x, int64_t k, bool round_fp8, uint8_t* out) {
   using V = typename Operand::Vector;
@@ -96,25 +91,48 @@ void prepare_row(const BFloat16* x, int64_t k, bool round_fp8, uint8_t* out) {
   }
 }
 
-/// kRows rows × kOutputs outputs of one segment, decoded as it is read. `row[o]` is a weight row,
-/// `factor[o]` the factors of its segment.
+/// One step of kRows rows × kOutputs outputs, decoded as it is read.
 template <typename V, WeightKind kKind, int kRows, int kOutputs>
-void few_segment(const uint8_t* const* row, const float* const* factor, int64_t begin,
-                 int64_t count, const uint8_t* const* x, V (&sum)[kRows][kOutputs]) {
+[[gnu::always_inline]] inline void few_step(const uint8_t* const* row, const float* const* factor,
+                                            int64_t step, int64_t i, const uint8_t* const* x,
+                                            V (&sum)[kRows][kOutputs]) {
+  PairOf<V> input[kRows];
+  for (int r = 0; r < kRows; ++r) input[r] = Wide<V>::load(x[r] + step * Wide<V>::kStepBytes);
+  for (int o = 0; o < kOutputs; ++o) {
+    const auto w = decode_step<V, kKind>(row[o], step, factor[o][i]);
+    for (int r = 0; r < kRows; ++r) {
+      sum[r][o] = fma(w.even, input[r].even, fma(w.odd, input[r].odd, sum[r][o]));
+    }
+  }
+}
+
+/// One segment of kRows rows × kOutputs outputs. `row[o]` is a weight row, `factor[o]` has the
+/// factors of its segment. Rows are too short for the processor to see where reading goes on, so
+/// the same place of the next kOutputs rows is prefetched; past a weight's end that does nothing.
+template <typename V, WeightKind kKind, int kRows, int kOutputs>
+[[gnu::always_inline]] inline void few_segment(const uint8_t* const* row,
+                                               const float* const* factor, int64_t row_bytes,
+                                               int64_t begin, int64_t count,
+                                               const uint8_t* const* x, V (&sum)[kRows][kOutputs]) {
+  constexpr int kUnrolled = 4;
+  constexpr int64_t kBytes = step_bytes(kKind) * kUnrolled;
+  constexpr int64_t kLine = 64;
   for (auto& outputs : sum) {
     for (V& s : outputs) s = V::zero();
   }
-  for (int64_t i = 0; i < count; ++i) {
-    typename Wide<V>::Step input[kRows];
-    for (int r = 0; r < kRows; ++r) {
-      input[r] = Wide<V>::load(x[r] + (begin + i) * Wide<V>::kStepBytes);
-    }
+  int64_t i = 0;
+  for (; i + kUnrolled <= count; i += kUnrolled) {
     for (int o = 0; o < kOutputs; ++o) {
-      const auto w = decode_step<V, kKind>(row[o], begin + i, factor[o][i]);
-      for (int r = 0; r < kRows; ++r) {
-        sum[r][o] = fma(w.even, input[r].even, fma(w.odd, input[r].odd, sum[r][o]));
-      }
+      const uint8_t* next = row[o] + kOutputs * row_bytes + (begin + i) * step_bytes(kKind);
+      for (int64_t at = 0; at < kBytes; at += kLine) __builtin_prefetch(next + at);
     }
+#pragma GCC unroll 4
+    for (int u = 0; u < kUnrolled; ++u) {
+      few_step<V, kKind, kRows, kOutputs>(row, factor, begin + i + u, i + u, x, sum);
+    }
+  }
+  for (; i < count; ++i) {
+    few_step<V, kKind, kRows, kOutputs>(row, factor, begin + i, i, x, sum);
   }
 }
 
@@ -133,37 +151,52 @@ void few_segment_slow(const StoredWeight& w, int64_t o, int64_t begin, int64_t c
   for (int r = 0; r < kRows; ++r) out[r] = reduce_add(sum[r]);
 }
 
+/// The factors of one segment of kOutputs outputs; whether all are fast.
+template <typename V, int kOutputs>
+struct FactorsOfOutputs {
+  Factors<V> storage[kOutputs];
+  const float* factor[kOutputs];
+
+  bool load(const StoredWeight& w, int64_t first, int64_t begin, int64_t count) {
+    bool is_fast = true;
+    const uint8_t* last = nullptr;
+    const float* shared = nullptr;
+    for (int o = 0; o < kOutputs; ++o) {
+      const uint8_t* codes = w.scales + (first + o) / w.scale_rows * w.scale_row_bytes + begin;
+      if (codes == last) {  // FP8: outputs share scales
+        factor[o] = shared;
+        continue;
+      }
+      last = codes;
+      storage[o].load(codes, count);
+      is_fast = is_fast && storage[o].is_fast;
+      factor[o] = shared = storage[o].fast;
+    }
+    return is_fast;
+  }
+};
+
 template <typename V, WeightKind kKind, int kRows, int kOutputs>
 void few_outputs(const StoredWeight& w, int64_t first, const uint8_t* const* x, float* y,
                  int64_t y_stride) {
-  constexpr bool kScaled = kKind == WeightKind::kFp8 || kKind == WeightKind::kFp4;
+  static constexpr float kUnscaled[kSegmentSteps] = {};  // read, not used
   const int64_t steps = steps_of(w.k);
   const uint8_t* row[kOutputs];
   for (int o = 0; o < kOutputs; ++o) row[o] = w.values + (first + o) * w.row_bytes;
+  FactorsOfOutputs<V, kOutputs> factors;
+  for (const float*& factor : factors.factor) factor = kUnscaled;
   for (int64_t begin = 0; begin < steps; begin += kSegmentSteps) {
     const int64_t count = steps - begin < kSegmentSteps ? steps - begin : kSegmentSteps;
-    const bool padded = (begin + count) * kStep > w.k;
-    bool fast = !padded;
-    [[maybe_unused]] Factors<V> factors[kScaled ? kOutputs : 1];
-    const float* factor[kOutputs] = {};
-    if constexpr (kScaled) {
-      for (int o = 0; o < kOutputs; ++o) {
-        const uint8_t* codes = w.scales + (first + o) / w.scale_rows * w.scale_row_bytes + begin;
-        factors[o].load(codes, count);
-        fast = fast && factors[o].is_fast;
-        factor[o] = factors[o].fast;
-      }
-    } else {
-      static constexpr float kOnes[kSegmentSteps] = {};  // read, not used
-      for (const float*& f : factor) f = kOnes;
+    bool fast = (begin + count) * kStep <= w.k;
+    if constexpr (kKind == WeightKind::kFp8 || kKind == WeightKind::kFp4) {
+      fast = factors.load(w, first, begin, count);
     }
     float part[kRows][kOutputs];
     if (fast) {
       V sum[kRows][kOutputs];
-      few_segment<V, kKind, kRows, kOutputs>(row, factor, begin, count, x, sum);
-      for (int r = 0; r < kRows; ++r) {
-        for (int o = 0; o < kOutputs; ++o) part[r][o] = reduce_add(sum[r][o]);
-      }
+      few_segment<V, kKind, kRows, kOutputs>(row, factors.factor, w.row_bytes, begin, count, x,
+                                             sum);
+      for (int r = 0; r < kRows; ++r) reduce_add_all(sum[r], part[r]);
     } else {
       for (int o = 0; o < kOutputs; ++o) {
         float one[kRows];
@@ -187,7 +220,8 @@ void few_rows(const StoredWeight& w, int64_t first, int64_t count, const Prepare
   for (int r = 0; r < kRows; ++r) {
     rows[r] = x.data + (x.index != nullptr ? x.index[r] : r) * x.row_bytes;
   }
-  constexpr int kOutputs = V::kFewOutputs;
+  constexpr int kFit = V::kFewSums / kRows;
+  constexpr int kOutputs = kFit > 4 ? 4 : kFit < 1 ? 1 : kFit;
   int64_t o = 0;
   for (; o + kOutputs <= count; o += kOutputs) {
     few_outputs<V, kKind, kRows, kOutputs>(w, first + o, rows, y + o, y_stride);
@@ -335,12 +369,18 @@ void dots_many(const StoredWeight& w, int64_t first, int64_t count, const Prepar
 }
 
 template <typename V>
+void store_bf16(const float* x, int64_t n, BFloat16* out) {
+  for_vectors<V>(n, [&](int64_t i, auto load, auto store) { store(load(x + i), out + i); });
+}
+
+template <typename V>
 constexpr ProductKernels wide_products() {
   return {.prepare_wide = prepare_row<Wide<V>>,
           .prepare_narrow = nullptr,
           .few = dots_few<V>,
           .many_wide = dots_many<Wide<V>>,
-          .many_narrow = nullptr};
+          .many_narrow = nullptr,
+          .store_bf16 = store_bf16<V>};
 }
 
 }  // namespace deepinfer::cpu

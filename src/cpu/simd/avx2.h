@@ -19,9 +19,9 @@ struct Mask16 {
 struct Pair;
 
 struct F32x16 {
-  /// Outputs that kernels for few rows work on at a time, and the panel of those for many rows: as
-  /// many sums as the registers hold.
-  static constexpr int kFewOutputs = 4;
+  /// Sums that kernels for few rows keep, and the panel of those for many rows: as many as the
+  /// registers hold beside the operands.
+  static constexpr int kFewSums = 4;
   static constexpr int kPanelRows = 2;
   static constexpr int kPanelOutputs = 3;
 
@@ -209,6 +209,9 @@ inline Mask16 equal(I32x16 a, I32x16 b) {
   return {_mm256_castsi256_ps(_mm256_cmpeq_epi32(a.lo, b.lo)),
           _mm256_castsi256_ps(_mm256_cmpeq_epi32(a.hi, b.hi))};
 }
+inline bool any(Mask16 mask) {
+  return _mm256_movemask_ps(_mm256_or_ps(mask.lo, mask.hi)) != 0;
+}
 inline F32x16 select(Mask16 mask, F32x16 yes, F32x16 no) {
   return {_mm256_blendv_ps(no.lo, yes.lo, mask.lo), _mm256_blendv_ps(no.hi, yes.hi, mask.hi)};
 }
@@ -293,6 +296,23 @@ inline float reduce_max(F32x16 a) {
   const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+/// Four channels of every lane: unsigned times signed bytes, added in pairs to 16-bit words.
+inline I32x16 multiply_bytes(I32x16 a, I32x16 b) {
+  return {_mm256_maddubs_epi16(a.lo, b.lo), _mm256_maddubs_epi16(a.hi, b.hi)};
+}
+inline I32x16 add_words(I32x16 a, I32x16 b) {
+  return {_mm256_add_epi16(a.lo, b.lo), _mm256_add_epi16(a.hi, b.hi)};
+}
+inline I32x16 sum_words(I32x16 a) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  return {_mm256_madd_epi16(a.lo, ones), _mm256_madd_epi16(a.hi, ones)};
+}
+/// table[byte] for bytes below 16; `table` holds its sixteen bytes twice or more.
+inline I32x16 lookup_bytes(const uint8_t* table, I32x16 bytes) {
+  const __m256i values = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(table));
+  return {_mm256_shuffle_epi8(values, bytes.lo), _mm256_shuffle_epi8(values, bytes.hi)};
 }
 
 }  // namespace deepinfer::cpu::avx2

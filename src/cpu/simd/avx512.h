@@ -23,9 +23,9 @@ struct Mask16 {
 struct Pair;
 
 struct F32x16 {
-  /// Outputs that kernels for few rows work on at a time, and the panel of those for many rows: as
-  /// many sums as the registers hold.
-  static constexpr int kFewOutputs = 4;
+  /// Sums that kernels for few rows keep, and the panel of those for many rows: as many as the
+  /// registers hold beside the operands.
+  static constexpr int kFewSums = 16;
   static constexpr int kPanelRows = 6;
   static constexpr int kPanelOutputs = 4;
 
@@ -170,6 +170,9 @@ inline Mask16 less(F32x16 a, F32x16 b) {
 inline Mask16 equal(I32x16 a, I32x16 b) {
   return {_mm512_cmpeq_epi32_mask(a.v, b.v)};
 }
+inline bool any(Mask16 mask) {
+  return mask.bits != 0;
+}
 inline F32x16 select(Mask16 mask, F32x16 yes, F32x16 no) {
   return {_mm512_mask_blend_ps(mask.bits, no.v, yes.v)};
 }
@@ -228,6 +231,10 @@ inline float reduce_add(F32x16 a) {
   const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
+template <int kCount>
+void reduce_add_all(const F32x16 (&a)[kCount], float (&out)[kCount]) {
+  for (int i = 0; i < kCount; ++i) out[i] = reduce_add(a[i]);
+}
 /// reduce_add of four vectors at once: the same sums, with shuffles that serve two vectors each.
 inline void reduce_add_all(const F32x16 (&a)[4], float (&out)[4]) {
   const auto halves = [](__m512 x, __m512 y) {  // lanes l + (l + 8) of x, then of y
@@ -246,6 +253,21 @@ inline void reduce_add_all(const F32x16 (&a)[4], float (&out)[4]) {
 }
 inline float reduce_max(F32x16 a) {
   return _mm512_reduce_max_ps(a.v);
+}
+
+/// Four channels of every lane: unsigned times signed bytes, added in pairs to 16-bit words.
+inline I32x16 multiply_bytes(I32x16 a, I32x16 b) {
+  return {_mm512_maddubs_epi16(a.v, b.v)};
+}
+inline I32x16 add_words(I32x16 a, I32x16 b) {
+  return {_mm512_add_epi16(a.v, b.v)};
+}
+inline I32x16 sum_words(I32x16 a) {
+  return {_mm512_madd_epi16(a.v, _mm512_set1_epi16(1))};
+}
+/// table[byte] for bytes below 16; `table` holds its sixteen bytes four times.
+inline I32x16 lookup_bytes(const uint8_t* table, I32x16 bytes) {
+  return {_mm512_shuffle_epi8(_mm512_loadu_si512(table), bytes.v)};
 }
 
 }  // namespace deepinfer::cpu::DEEPINFER_AVX512_LEVEL

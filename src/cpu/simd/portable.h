@@ -42,9 +42,9 @@ struct Mask16 {
 struct Pair;
 
 struct F32x16 {
-  /// Outputs that kernels for few rows work on at a time, and the panel of those for many rows: as
-  /// many sums as the registers hold.
-  static constexpr int kFewOutputs = 1;
+  /// Sums that kernels for few rows keep, and the panel of those for many rows: as many as the
+  /// registers hold beside the operands.
+  static constexpr int kFewSums = 2;
   static constexpr int kPanelRows = 2;
   static constexpr int kPanelOutputs = 2;
 
@@ -219,6 +219,11 @@ inline Mask16 less(F32x16 a, F32x16 b) {
 }
 inline Mask16 equal(I32x16 a, I32x16 b) {
   return per_lane<Mask16>([&](int l) { return a.lane[l] == b.lane[l]; });
+}
+inline bool any(Mask16 mask) {
+  bool found = false;
+  for (const bool lane : mask.lane) found = found || lane;
+  return found;
 }
 inline F32x16 select(Mask16 mask, F32x16 yes, F32x16 no) {
   return per_lane<F32x16>([&](int l) { return mask.lane[l] ? yes.lane[l] : no.lane[l]; });
