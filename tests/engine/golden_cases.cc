@@ -25,6 +25,7 @@ using Values = std::vector<double>;
 
 std::unique_ptr<Engine> make_engine(const std::filesystem::path& model, Mode mode) {
   return Engine::create({.model = model,
+                         .backend = mode == Mode::kReleasedReference ? "reference" : "auto",
                          .numerics = mode == Mode::kExact ? "exact" : "engine",
                          .prefill_chunk = 128,
                          .max_batch = 2,

@@ -7,7 +7,8 @@
 /// the limits come from.
 namespace deepinfer::testing {
 
-enum class Mode { kExact, kReleased };
+/// The numerics, and for the released ones the backend: what "auto" picks, or the reference.
+enum class Mode { kExact, kReleased, kReleasedReference };
 
 /// Every tensor of a golden trace against the engine's own: median, 99th percentile and maximum of
 /// the difference by the noise file, choices by its counts and by their margins.

@@ -22,6 +22,11 @@ TEST(GoldenTrace, EngineNumericsStayWithinNoise) {
                data_path("nano-d/noise_released.json"), Mode::kReleased);
 }
 
+TEST(GoldenTrace, ReferenceStaysWithinNoise) {
+  expect_trace(data_path("nano-d"), data_path("nano-d/trace_released.safetensors"),
+               data_path("nano-d/noise_released.json"), Mode::kReleasedReference);
+}
+
 TEST(GoldenText, ExactNumericsContinueAsTheReference) {
   expect_text(tiny_model(), data_path("tiny-v41/prompt-4-len129-exact.safetensors"), Mode::kExact);
   expect_text(tiny_model(), data_path("tiny-v41/prompt-5-len300-exact.safetensors"), Mode::kExact);
@@ -34,11 +39,19 @@ TEST(GoldenText, EngineNumericsContinueAsTheReference) {
               Mode::kReleased);
 }
 
+TEST(GoldenText, ReferenceContinuesAsTheOracle) {
+  expect_text(tiny_model(), data_path("tiny-v41/prompt-4-len129-released.safetensors"),
+              Mode::kReleasedReference);
+}
+
 /// How many of the sixteen two-token prompts have a median logit difference below 1e-4.
-int prompts_without_a_flip(const char* numerics) {
+int prompts_without_a_flip(const char* backend, const char* numerics) {
   const Golden golden(data_path("tiny-v41/short-released.safetensors"));
-  const std::unique_ptr<Engine> engine = Engine::create(
-      {.model = tiny_model(), .numerics = numerics, .max_batch = 2, .kv_tokens = 256});
+  const std::unique_ptr<Engine> engine = Engine::create({.model = tiny_model(),
+                                                         .backend = backend,
+                                                         .numerics = numerics,
+                                                         .max_batch = 2,
+                                                         .kv_tokens = 256});
   const std::vector<int64_t> ids = golden.ints("ids");
   const std::vector<int64_t> top_ids = golden.ints("top_ids");
   const std::vector<float> top_logits = golden.floats("top_logits");
@@ -62,11 +75,12 @@ int prompts_without_a_flip(const char* numerics) {
 
 // The strict test of the rounding rules: other orders of summing keep 9 to 13 of the 16 prompts.
 TEST(GoldenShortPrompts, EngineNumericsRoundWhereTheReferenceRounds) {
-  EXPECT_GE(prompts_without_a_flip("engine"), 5);
+  EXPECT_GE(prompts_without_a_flip("auto", "engine"), 5);
+  EXPECT_GE(prompts_without_a_flip("reference", "engine"), 5);
 }
 
 TEST(GoldenShortPrompts, ExactNumericsDoNot) {
-  EXPECT_EQ(prompts_without_a_flip("exact"), 0);
+  EXPECT_EQ(prompts_without_a_flip("reference", "exact"), 0);
 }
 
 }  // namespace

@@ -108,11 +108,6 @@ struct I32x16 {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
   }
-  /// Sixteen 16-bit words, zero-extended: lane l holds bytes 2l (low) and 2l + 1.
-  static I32x16 load_words(const uint8_t* p) {
-    return {_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
-            _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16)))};
-  }
   void store(int32_t* p) const {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), lo);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), hi);

@@ -81,10 +81,6 @@ struct I32x16 {
   static I32x16 load(const uint8_t* p) {
     return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
   }
-  /// Sixteen 16-bit words, zero-extended: lane l holds bytes 2l (low) and 2l + 1.
-  static I32x16 load_words(const uint8_t* p) {
-    return {_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
-  }
   void store(int32_t* p) const { _mm512_storeu_si512(p, v); }
   /// The low byte of every lane.
   void store_bytes(uint8_t* p) const {

@@ -107,12 +107,6 @@ struct I32x16 {
     for (int l = 0; l < 16; ++l) r.lane[l] = p[l];
     return r;
   }
-  /// Sixteen 16-bit words, zero-extended: lane l holds bytes 2l (low) and 2l + 1.
-  static I32x16 load_words(const uint8_t* p) {
-    I32x16 r;
-    for (int l = 0; l < 16; ++l) r.lane[l] = p[2 * l] | (p[2 * l + 1] << 8);
-    return r;
-  }
   void store(int32_t* p) const {
     for (int l = 0; l < 16; ++l) p[l] = lane[l];
   }
