@@ -11,22 +11,18 @@ namespace deepinfer::cache {
 int64_t CacheShape::page_bytes() const {
   int64_t bytes = 0;
   for (const int32_t ratio : source_ratios) {
-    const int64_t entry = head_dim / 2 + head_dim / kFp4KvBlock;
-    const int64_t key = index_head_dim / 2 + index_head_dim / kFp8Block;
-    bytes += kPageTokens / ratio * (entry + key);
+    bytes += kPageTokens / ratio * (entry_bytes(head_dim) + index_key_bytes(index_head_dim));
   }
   return bytes;
 }
 
 int64_t CacheShape::slot_bytes() const {
-  const int64_t ring_row = head_dim + head_dim / kFp8Block + size_of(DType::kI64);
-  const auto open_pairs = std::ranges::count_if(source_ratios, [](int32_t r) { return r > 1; });
-  return num_layers * ring_rows() * ring_row +
-         open_pairs * ops::kPendingRows * 2 * head_dim * size_of(DType::kF32);
+  const auto pairs = std::ranges::count_if(source_ratios, [](int32_t r) { return r > 1; });
+  return ring_bytes(num_layers, window, head_dim) + pairs * open_pair_bytes(head_dim);
 }
 
 int64_t CacheShape::snapshot_unit_bytes() const {
-  return snapshot_unit_layers() * ring_rows() * (head_dim + head_dim / kFp8Block);
+  return snapshot_bytes(snapshot_unit_layers(), window, head_dim);
 }
 
 int64_t CacheShape::ring_rows() const {

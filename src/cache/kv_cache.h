@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ops/backend.h"
+#include "tensor/cache_format.h"
 
 namespace deepinfer::cache {
 
@@ -38,11 +39,8 @@ struct CacheShape {
   int64_t max_slot_pages() const;
 };
 
-/// Tokens per page. Even, so that a ratio-2 group never straddles pages.
-inline constexpr int64_t kPageTokens = 64;
-/// Ring rows beyond the window: room for two verifications of up to eight rows in flight
-/// (design.md, "Caches").
-inline constexpr int64_t kRingSlack = 16;
+using deepinfer::kPageTokens;
+using deepinfer::kRingSlack;
 
 /// The memory of a ring snapshot (see SnapshotPool), and what of it is decoder rings.
 struct SnapshotUnits {

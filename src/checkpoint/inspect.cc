@@ -193,9 +193,11 @@ std::string plan_text(const MemoryPlan& plan) {
       "  resident weights    {}\n"
       "  mapped tables       {}\n"
       "  KV per token        {} B\n"
-      "  rings per request   {} ({} rows of {} B per layer)\n",
+      "  rings per request   {} ({} rows of {} B per layer)\n"
+      "  ring snapshot       2 x {}\n",
       human_bytes(plan.resident_bytes), human_bytes(plan.mapped_bytes), plan.kv_bytes_per_token,
-      human_bytes(plan.ring_bytes), plan.ring_rows, plan.ring_row_bytes);
+      human_bytes(plan.ring_bytes), plan.ring_rows, plan.ring_row_bytes,
+      human_bytes(plan.snapshot_unit_bytes));
   if (plan.draft_ring_bytes > 0) {
     text +=
         fmt::format("  draft rings         {} per request\n", human_bytes(plan.draft_ring_bytes));
@@ -242,7 +244,8 @@ Json plan_json(const MemoryPlan& plan) {
             {"ring_rows", plan.ring_rows},
             {"ring_row_bytes", plan.ring_row_bytes},
             {"ring_bytes_per_request", plan.ring_bytes},
-            {"draft_ring_bytes_per_request", plan.draft_ring_bytes}}}};
+            {"draft_ring_bytes_per_request", plan.draft_ring_bytes},
+            {"snapshot_unit_bytes", plan.snapshot_unit_bytes}}}};
 }
 
 std::string to_json(const Findings& findings) {

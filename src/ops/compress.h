@@ -1,8 +1,11 @@
 #pragma once
 
 #include "ops/rows.h"
+#include "tensor/cache_format.h"
 
 namespace deepinfer::ops {
+
+using deepinfer::kPendingRows;
 
 /// Compressed entries and index keys of a KV source (spec/model.md §4, §5). A row completes entry
 /// (t+1)/ratio - 1 iff (t+1) mod ratio is 0; at ratio 2 the partner's u, g come from this step or
@@ -24,8 +27,5 @@ struct CompressParams {
   TensorView trace_latent;  // [B, D] f32: latent of the entry that the row completes; may be empty
 };
 void check(const CompressParams& params);
-
-/// Open pairs kept per slot: enough to step back over two verifications of up to eight rows each.
-inline constexpr int64_t kPendingRows = 8;
 
 }  // namespace deepinfer::ops

@@ -88,8 +88,9 @@ TEST(MemoryPlan, OfReleaseMatchesPublishedSizes) {
   EXPECT_EQ(bytes(TensorKind::kNormsAndStreams), 158'114'240);
   EXPECT_EQ(bytes(TensorKind::kRouters), 157'409'280);
   EXPECT_EQ(plan.kv_bytes_per_token, 890);
-  EXPECT_EQ(plan.ring_row_bytes, 528);
-  EXPECT_EQ(plan.ring_bytes, int64_t{528} * 144 * 40);
+  EXPECT_EQ(plan.ring_row_bytes, 528 + 8);
+  EXPECT_EQ(plan.ring_bytes, int64_t{536} * 144 * 40 + int64_t{3} * 8 * 2 * 512 * 4);
+  EXPECT_EQ(plan.snapshot_unit_bytes, int64_t{528} * 144 * 21);
   EXPECT_EQ(plan.mapped_bytes + plan.resident_bytes, plan.total.bytes);
 }
 
