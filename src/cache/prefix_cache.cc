@@ -19,7 +19,7 @@ PrefixCache::PrefixCache(Options options)
   std::iota(free_.begin(), free_.end(), 0);  // ascending order is a heap
 }
 
-std::span<int32_t> PrefixCache::tokens_of(int32_t page) {
+std::span<int32_t> PrefixCache::tokens_of(int32_t page) const {
   return {tokens_.get() + int64_t{page} * options_.page_tokens,
           static_cast<size_t>(options_.page_tokens)};
 }
@@ -97,6 +97,7 @@ PageRef PrefixCache::insert(const PageRef& parent, std::string_view salt,
   entry.published = true;
   if (!parent) entry.salt = salt;
   index_.emplace(hash, index);
+  if (options_.record_changes) published_.push_back({.page = index, .hash = hash});
   if (parent) ++at(before).children;  // held, so not evictable
   return page;
 }
@@ -144,6 +145,18 @@ std::optional<SnapshotInfo> PrefixCache::snapshot_at(const PageRef& page) const 
   return snapshots_.at(snapshot).info;
 }
 
+std::optional<PrefixCache::Content> PrefixCache::content(const Published& published) const {
+  const Page& page = at(published.page);
+  if (!page.published || page.hash != published.hash) return std::nullopt;
+  return Content{.parent = page.parent, .salt = page.salt, .tokens = tokens_of(published.page)};
+}
+
+std::optional<SnapshotRef> PrefixCache::snapshot_of_page(int32_t page) {
+  const int32_t snapshot = at(page).published ? snapshot_of(page) : kNone;
+  if (snapshot == kNone) return std::nullopt;
+  return snapshots_.ref(snapshot);
+}
+
 void PrefixCache::retain(int32_t index) {
   update(index, [this](Page& page) {
     if (page.published && page.refs == 0) --num_cached_;
@@ -158,9 +171,12 @@ void PrefixCache::release(int32_t index) {
     page.last_used = ++clock_;
     if (page.published) ++num_cached_;
   });
-  if (at(index).refs == 0 && !at(index).published) {
+  if (at(index).refs > 0) return;
+  if (!at(index).published) {
     free_.push_back(index);
     std::push_heap(free_.begin(), free_.end(), std::greater<>());
+  } else if (options_.record_changes && snapshot_of(index) != kNone) {
+    settled_.push_back(index);
   }
 }
 

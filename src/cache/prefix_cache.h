@@ -38,6 +38,7 @@ class PrefixCache {
     int64_t num_snapshot_units = 0;  // see SnapshotPool
     std::string identity;            // numerics id and checkpoint
     bool reuse = true;               // false: no page is ever published
+    bool record_changes = false;     // for take_published() and take_settled()
     HashFunction hash = &hash128;    // tests force collisions
   };
   explicit PrefixCache(Options options);
@@ -75,6 +76,25 @@ class PrefixCache {
   /// The snapshot at the end of a published page, if there is one.
   std::optional<SnapshotInfo> snapshot_at(const PageRef& page) const;
 
+  /// A page as it was published; it may have gone since.
+  struct Published {
+    int32_t page = -1;
+    Hash128 hash;
+  };
+  /// What is known of a page, as long as it is the one that was published.
+  struct Content {
+    int32_t parent = -1;  // the page before it; -1: the sequence's first
+    std::string_view salt;
+    std::span<const int32_t> tokens;
+  };
+  /// The pages published since the last call, parents first.
+  std::vector<Published> take_published() { return std::exchange(published_, {}); }
+  std::optional<Content> content(const Published& published) const;
+  /// The pages with a snapshot that nobody holds any more since the last call; they may have gone.
+  std::vector<int32_t> take_settled() { return std::exchange(settled_, {}); }
+  /// The snapshot at the end of a page, if it is published and has one.
+  std::optional<SnapshotRef> snapshot_of_page(int32_t page);
+
   /// free + cached + held = size.
   int64_t size() const { return static_cast<int64_t>(pages_.size()); }
   int64_t num_free() const { return static_cast<int64_t>(free_.size()); }
@@ -104,7 +124,7 @@ class PrefixCache {
 
   Page& at(int32_t page) { return pages_[static_cast<size_t>(page)]; }
   const Page& at(int32_t page) const { return pages_[static_cast<size_t>(page)]; }
-  std::span<int32_t> tokens_of(int32_t page);
+  std::span<int32_t> tokens_of(int32_t page) const;
   Hash128 root_of(std::string_view salt) const;
   /// The published page of these tokens under `parent`, or kNone.
   int32_t find(int32_t parent, std::string_view salt, const Hash128& hash,
@@ -130,6 +150,8 @@ class PrefixCache {
   std::vector<int32_t> free_;          // heap, smallest first
   std::unordered_multimap<Hash128, int32_t, Identity> index_;
   std::set<std::pair<uint64_t, int32_t>> evictable_;  // (last_used, page)
+  std::vector<Published> published_;
+  std::vector<int32_t> settled_;
   int64_t num_cached_ = 0;
   int64_t num_evictions_ = 0;
   uint64_t clock_ = 0;

@@ -12,12 +12,6 @@ int64_t last_boundary(const RestartRules& rules, int64_t num_tokens) {
   return (num_tokens - 1) / rules.page_tokens * rules.page_tokens;
 }
 
-/// Bounded replay: layers above the last source know no position below this one.
-int64_t decoder_floor(const RestartRules& rules, const RestartRequest& request) {
-  if (rules.keep_tokens == 0) return 0;
-  return std::max<int64_t>(0, request.prompt_tokens - rules.keep_tokens);
-}
-
 /// The first row that each layer must run when `hit` tokens are in pages.
 std::vector<int64_t> first_rows(const RestartRules& rules, const RestartRequest& request,
                                 int64_t hit) {
@@ -44,6 +38,11 @@ bool is_usable(const SnapshotInfo& info, const RestartRules& rules, const Restar
 }
 
 }  // namespace
+
+int64_t decoder_floor(const RestartRules& rules, const RestartRequest& request) {
+  if (rules.keep_tokens == 0) return 0;
+  return std::max<int64_t>(0, request.prompt_tokens - rules.keep_tokens);
+}
 
 int64_t Restart::depth(int64_t position) const {
   return std::upper_bound(first.begin(), first.end(), position) - first.begin();

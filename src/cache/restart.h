@@ -40,6 +40,9 @@ struct RestartRequest {
   bool all_logits = false;    // every row's logits are wanted: nothing is adopted or skipped
 };
 
+/// Bounded replay: layers above the last source know no position below this one. 0: exact.
+int64_t decoder_floor(const RestartRules& rules, const RestartRequest& request);
+
 /// Exact skip of the decoder half and cone replay before a hit, in one rule: a layer runs the rows
 /// whose keys some needed row of the next layer reads. Needed are the pages of rows that no page
 /// holds, the last row's logits, and complete rings at the last page boundary. The nearest snapshot
