@@ -8,9 +8,10 @@
 #include <immintrin.h>
 #endif
 #if DEEPINFER_ONEDNN
-#include <omp.h>
-
 #include <oneapi/dnnl/dnnl.hpp>
+
+// All that is needed of <omp.h>, which clang-tidy does not find beside g++'s OpenMP.
+extern "C" void omp_set_num_threads(int num_threads);
 #endif
 
 namespace deepinfer::bench {

@@ -22,8 +22,9 @@ struct Narrow {
     return reinterpret_cast<__m512bh>(_mm512_loadu_si512(at));
   }
   template <int kRows, int kOutputs>
-  [[gnu::always_inline]] static void panel_step(const uint8_t* weights, int64_t output_bytes, const uint8_t* const* x,
-                         int64_t at, F32x16 (&sum)[kRows][kOutputs]) {
+  [[gnu::always_inline]] static void panel_step(const uint8_t* weights, int64_t output_bytes,
+                                                const uint8_t* const* x, int64_t at,
+                                                F32x16 (&sum)[kRows][kOutputs]) {
     __m512bh w[kOutputs];
     for (int o = 0; o < kOutputs; ++o) w[o] = load(weights + o * output_bytes);
     for (int r = 0; r < kRows; ++r) {

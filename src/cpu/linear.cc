@@ -50,7 +50,7 @@ Plan make_plan(const Context& context, std::span<const Product> products, int64_
   if (plan.few) return plan;
   // Few tiles for many threads: rows are shared out, too, though each part decodes the weights.
   constexpr int64_t kSmallestPart = 48;
-  const int64_t wanted = (2 * context.pool.num_threads() + plan.tiles - 1) / plan.tiles;
+  const int64_t wanted = (int64_t{2} * context.pool.num_threads() + plan.tiles - 1) / plan.tiles;
   plan.row_parts = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(rows / kSmallestPart, 1));
   plan.part_rows = (rows + plan.row_parts - 1) / plan.row_parts;
   return plan;

@@ -15,6 +15,7 @@ class Arena {
   /// Errors: std::bad_alloc.
   template <typename T>
   T* take(int64_t count) {
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): T may be a pointer
     return static_cast<T*>(take_bytes(count * static_cast<int64_t>(sizeof(T))));
   }
   /// Gives everything back.

@@ -10,7 +10,9 @@ namespace deepinfer::cpu {
 /// The kernels over one vector type.
 template <typename V>
 constexpr Kernels make_kernels(const char* level) {
-  return {.level = level, .products = wide_products<V>(), .experts = make_expert_kernels<V>(),
+  return {.level = level,
+          .products = wide_products<V>(),
+          .experts = make_expert_kernels<V>(),
           .rows = make_row_kernels<V>()};
 }
 

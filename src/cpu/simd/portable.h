@@ -60,23 +60,23 @@ struct F32x16 {
   /// Lanes from n on are zero and not read.
   static F32x16 load_first(const float* p, int n) {
     F32x16 r = {};
-    for (int l = 0; l < n && l < 16; ++l) r.lane[l] = p[l];
+    for (int64_t l = 0; l < n && l < 16; ++l) r.lane[l] = p[l];
     return r;
   }
   static F32x16 load(const BFloat16* p) { return load_first(p, 16); }
   static F32x16 load_first(const BFloat16* p, int n) {
     F32x16 r = {};
-    for (int l = 0; l < n && l < 16; ++l) r.lane[l] = to_float(p[l]);
+    for (int64_t l = 0; l < n && l < 16; ++l) r.lane[l] = to_float(p[l]);
     return r;
   }
   void store(float* p) const { store_first(p, 16); }
   void store_first(float* p, int n) const {
-    for (int l = 0; l < n && l < 16; ++l) p[l] = lane[l];
+    for (int64_t l = 0; l < n && l < 16; ++l) p[l] = lane[l];
   }
   /// Nearest even; NaN becomes a quiet NaN: to_bfloat16 of tensor/formats.h.
   void store(BFloat16* p) const { store_first(p, 16); }
   void store_first(BFloat16* p, int n) const {
-    for (int l = 0; l < n && l < 16; ++l) p[l] = to_bfloat16(lane[l]);
+    for (int64_t l = 0; l < n && l < 16; ++l) p[l] = to_bfloat16(lane[l]);
   }
 
   /// Elements 2l + 1 and 2l of 32 consecutive ones in lane l: how products read them.
@@ -98,21 +98,21 @@ struct I32x16 {
   }
   static I32x16 load(const int32_t* p) {
     I32x16 r;
-    for (int l = 0; l < 16; ++l) r.lane[l] = p[l];
+    for (int64_t l = 0; l < 16; ++l) r.lane[l] = p[l];
     return r;
   }
   /// Sixteen bytes, zero-extended.
   static I32x16 load(const uint8_t* p) {
     I32x16 r;
-    for (int l = 0; l < 16; ++l) r.lane[l] = p[l];
+    for (int64_t l = 0; l < 16; ++l) r.lane[l] = p[l];
     return r;
   }
   void store(int32_t* p) const {
-    for (int l = 0; l < 16; ++l) p[l] = lane[l];
+    for (int64_t l = 0; l < 16; ++l) p[l] = lane[l];
   }
   /// The low byte of every lane.
   void store_bytes(uint8_t* p) const {
-    for (int l = 0; l < 16; ++l) p[l] = static_cast<uint8_t>(lane[l]);
+    for (int64_t l = 0; l < 16; ++l) p[l] = static_cast<uint8_t>(lane[l]);
   }
 };
 
@@ -120,43 +120,43 @@ struct I32x16 {
 template <typename Result, typename F>
 Result per_lane(F f) {
   Result r;
-  for (int l = 0; l < 16; ++l) r.lane[l] = f(l);
+  for (int64_t l = 0; l < 16; ++l) r.lane[l] = f(l);
   return r;
 }
 
 inline F32x16 operator+(F32x16 a, F32x16 b) {
-  return per_lane<F32x16>([&](int l) { return flush(flush(a.lane[l]) + flush(b.lane[l])); });
+  return per_lane<F32x16>([&](int64_t l) { return flush(flush(a.lane[l]) + flush(b.lane[l])); });
 }
 inline F32x16 operator-(F32x16 a, F32x16 b) {
-  return per_lane<F32x16>([&](int l) { return flush(flush(a.lane[l]) - flush(b.lane[l])); });
+  return per_lane<F32x16>([&](int64_t l) { return flush(flush(a.lane[l]) - flush(b.lane[l])); });
 }
 inline F32x16 operator*(F32x16 a, F32x16 b) {
   // The sum with -0 changes nothing, not even the sign of a zero.
-  return per_lane<F32x16>([&](int l) { return fused(a.lane[l], b.lane[l], -0.0F); });
+  return per_lane<F32x16>([&](int64_t l) { return fused(a.lane[l], b.lane[l], -0.0F); });
 }
 inline F32x16 operator/(F32x16 a, F32x16 b) {
-  return per_lane<F32x16>([&](int l) { return flush(flush(a.lane[l]) / flush(b.lane[l])); });
+  return per_lane<F32x16>([&](int64_t l) { return flush(flush(a.lane[l]) / flush(b.lane[l])); });
 }
 inline F32x16 fma(F32x16 a, F32x16 b, F32x16 c) {
-  return per_lane<F32x16>([&](int l) { return fused(a.lane[l], b.lane[l], c.lane[l]); });
+  return per_lane<F32x16>([&](int64_t l) { return fused(a.lane[l], b.lane[l], c.lane[l]); });
 }
 inline F32x16 max(F32x16 a, F32x16 b) {
-  return per_lane<F32x16>([&](int l) { return a.lane[l] > b.lane[l] ? a.lane[l] : b.lane[l]; });
+  return per_lane<F32x16>([&](int64_t l) { return a.lane[l] > b.lane[l] ? a.lane[l] : b.lane[l]; });
 }
 inline F32x16 min(F32x16 a, F32x16 b) {
-  return per_lane<F32x16>([&](int l) { return a.lane[l] < b.lane[l] ? a.lane[l] : b.lane[l]; });
+  return per_lane<F32x16>([&](int64_t l) { return a.lane[l] < b.lane[l] ? a.lane[l] : b.lane[l]; });
 }
 inline F32x16 sqrt(F32x16 a) {
-  return per_lane<F32x16>([&](int l) { return std::sqrt(flush(a.lane[l])); });
+  return per_lane<F32x16>([&](int64_t l) { return std::sqrt(flush(a.lane[l])); });
 }
 inline F32x16 round(F32x16 a) {
-  return per_lane<F32x16>([&](int l) { return std::nearbyint(a.lane[l]); });
+  return per_lane<F32x16>([&](int64_t l) { return std::nearbyint(a.lane[l]); });
 }
 
 /// Arithmetic on lanes wraps, so it is done without signs.
 template <typename F>
 I32x16 wrapping(I32x16 a, I32x16 b, F f) {
-  return per_lane<I32x16>([&](int l) {
+  return per_lane<I32x16>([&](int64_t l) {
     return static_cast<int32_t>(
         f(static_cast<uint32_t>(a.lane[l]), static_cast<uint32_t>(b.lane[l])));
   });
@@ -188,31 +188,31 @@ I32x16 shift_right(I32x16 a) {
 /// Copies of the sign come in from the left.
 template <int kBits>
 I32x16 shift_right_signed(I32x16 a) {
-  return per_lane<I32x16>([&](int l) { return a.lane[l] >> kBits; });
+  return per_lane<I32x16>([&](int64_t l) { return a.lane[l] >> kBits; });
 }
 
 inline I32x16 bits_of(F32x16 a) {
-  return per_lane<I32x16>([&](int l) { return std::bit_cast<int32_t>(a.lane[l]); });
+  return per_lane<I32x16>([&](int64_t l) { return std::bit_cast<int32_t>(a.lane[l]); });
 }
 inline F32x16 from_bits(I32x16 a) {
-  return per_lane<F32x16>([&](int l) { return std::bit_cast<float>(a.lane[l]); });
+  return per_lane<F32x16>([&](int64_t l) { return std::bit_cast<float>(a.lane[l]); });
 }
 /// Nearest even. Outside int32_t, and for NaN, the smallest integer, as x86 has it.
 inline I32x16 to_int(F32x16 a) {
-  return per_lane<I32x16>([&](int l) {
+  return per_lane<I32x16>([&](int64_t l) {
     const float x = std::nearbyint(a.lane[l]);
     return x >= -0x1p31F && x < 0x1p31F ? static_cast<int32_t>(x) : INT32_MIN;
   });
 }
 inline F32x16 to_float(I32x16 a) {
-  return per_lane<F32x16>([&](int l) { return static_cast<float>(a.lane[l]); });
+  return per_lane<F32x16>([&](int64_t l) { return static_cast<float>(a.lane[l]); });
 }
 
 inline Mask16 less(F32x16 a, F32x16 b) {
-  return per_lane<Mask16>([&](int l) { return flush(a.lane[l]) < flush(b.lane[l]); });
+  return per_lane<Mask16>([&](int64_t l) { return flush(a.lane[l]) < flush(b.lane[l]); });
 }
 inline Mask16 equal(I32x16 a, I32x16 b) {
-  return per_lane<Mask16>([&](int l) { return a.lane[l] == b.lane[l]; });
+  return per_lane<Mask16>([&](int64_t l) { return a.lane[l] == b.lane[l]; });
 }
 inline bool any(Mask16 mask) {
   bool found = false;
@@ -220,15 +220,15 @@ inline bool any(Mask16 mask) {
   return found;
 }
 inline F32x16 select(Mask16 mask, F32x16 yes, F32x16 no) {
-  return per_lane<F32x16>([&](int l) { return mask.lane[l] ? yes.lane[l] : no.lane[l]; });
+  return per_lane<F32x16>([&](int64_t l) { return mask.lane[l] ? yes.lane[l] : no.lane[l]; });
 }
 inline I32x16 select(Mask16 mask, I32x16 yes, I32x16 no) {
-  return per_lane<I32x16>([&](int l) { return mask.lane[l] ? yes.lane[l] : no.lane[l]; });
+  return per_lane<I32x16>([&](int64_t l) { return mask.lane[l] ? yes.lane[l] : no.lane[l]; });
 }
 
 /// table[lane's low four bits]
 inline F32x16 lookup(F32x16 table, I32x16 index) {
-  return per_lane<F32x16>([&](int l) { return table.lane[index.lane[l] & 15]; });
+  return per_lane<F32x16>([&](int64_t l) { return table.lane[index.lane[l] & 15]; });
 }
 
 /// What load_pair() reads.
@@ -237,23 +237,23 @@ struct Pair {
   F32x16 even;
 };
 inline Pair F32x16::load_pair(const BFloat16* p) {
-  return {per_lane<F32x16>([&](int l) { return to_float(p[2 * l + 1]); }),
-          per_lane<F32x16>([&](int l) { return to_float(p[2 * l]); })};
+  return {per_lane<F32x16>([&](int64_t l) { return to_float(p[2 * l + 1]); }),
+          per_lane<F32x16>([&](int64_t l) { return to_float(p[2 * l]); })};
 }
 inline Pair F32x16::load_pair(const float* p) {
-  return {per_lane<F32x16>([&](int l) { return p[2 * l + 1]; }),
-          per_lane<F32x16>([&](int l) { return p[2 * l]; })};
+  return {per_lane<F32x16>([&](int64_t l) { return p[2 * l + 1]; }),
+          per_lane<F32x16>([&](int64_t l) { return p[2 * l]; })};
 }
 /// The inverse order: elements 0 to 15, then 16 to 31.
 inline void store_pair(Pair a, float* p) {
-  for (int l = 0; l < 16; ++l) {
+  for (int64_t l = 0; l < 16; ++l) {
     p[2 * l] = a.even.lane[l];
     p[2 * l + 1] = a.odd.lane[l];
   }
 }
 inline Pair F32x16::load_e4m3_pair(const uint8_t* p) {
-  return {per_lane<F32x16>([&](int l) { return e4m3_to_float(p[2 * l + 1]) * 0x1p-8F; }),
-          per_lane<F32x16>([&](int l) { return e4m3_to_float(p[2 * l]) * 0x1p-8F; })};
+  return {per_lane<F32x16>([&](int64_t l) { return e4m3_to_float(p[2 * l + 1]) * 0x1p-8F; }),
+          per_lane<F32x16>([&](int64_t l) { return e4m3_to_float(p[2 * l]) * 0x1p-8F; })};
 }
 inline Pair F32x16::load_e2m1_pair(const uint8_t* p, F32x16 table) {
   const I32x16 bytes = I32x16::load(p);
@@ -263,7 +263,7 @@ inline Pair F32x16::load_e2m1_pair(const uint8_t* p, F32x16 table) {
 /// The fixed tree: lanes l and l + 8, then + 4, + 2, + 1.
 inline float reduce_add(F32x16 a) {
   for (int width = 8; width > 0; width /= 2) {
-    for (int l = 0; l < width; ++l) {
+    for (int64_t l = 0; l < width; ++l) {
       a.lane[l] = flush(flush(a.lane[l]) + flush(a.lane[l + width]));
     }
   }
@@ -275,7 +275,7 @@ void reduce_add_all(const F32x16 (&a)[kCount], float (&out)[kCount]) {
 }
 inline float reduce_max(F32x16 a) {
   for (int width = 8; width > 0; width /= 2) {
-    for (int l = 0; l < width; ++l) {
+    for (int64_t l = 0; l < width; ++l) {
       a.lane[l] = a.lane[l] > a.lane[l + width] ? a.lane[l] : a.lane[l + width];
     }
   }
