@@ -64,17 +64,17 @@ __device__ __forceinline__ T block_sum(T value) {
 
 /// Lane l gets the sum over all lanes of their values[l]: 31 exchanges instead of 32 · 5. In each
 /// step a lane hands half of its values to its partner and adds what it gets to the other half.
+/// (Recursive, so that every index is a constant and the values stay in registers.)
+template <int kHalf = kWarp / 2>
 __device__ __forceinline__ float warp_transposed_sum(float (&values)[kWarp]) {
+  const bool is_upper = (lane_id() & kHalf) != 0;
 #pragma unroll
-  for (int half = kWarp / 2; half > 0; half /= 2) {
-    const bool is_upper = (lane_id() & half) != 0;
-#pragma unroll
-    for (int i = 0; i < half; ++i) {
-      const float mine = is_upper ? values[i + half] : values[i];
-      const float other = is_upper ? values[i] : values[i + half];
-      values[i] = mine + __shfl_xor_sync(kAllLanes, other, half);
-    }
+  for (int i = 0; i < kHalf; ++i) {
+    const float mine = is_upper ? values[i + kHalf] : values[i];
+    const float other = is_upper ? values[i] : values[i + kHalf];
+    values[i] = mine + __shfl_xor_sync(kAllLanes, other, kHalf);
   }
+  if constexpr (kHalf > 1) return warp_transposed_sum<kHalf / 2>(values);
   return values[0];
 }
 

@@ -114,7 +114,7 @@ __device__ __forceinline__ void multiply_keys(const SharedMemory<kDim, kHeads>& 
 #pragma unroll
     for (int i = 0; i < 4; ++i) s[n][i] = 0;
   }
-#pragma unroll 4
+#pragma unroll 2
   for (int k = 0; k < kDim; k += 32) {
     uint32_t q[2][4];
     ptx::load_matrices(q[0], q_at);
