@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <exception>
 #include <utility>
 
 #include "base/error.h"
@@ -49,27 +48,38 @@ std::string geometry(const CacheShape& shape) {
 
 }  // namespace
 
-CacheTiers::CacheTiers(const TierOptions& options, PrefixCache& prefixes, KvCache& caches,
-                       ops::Backend& backend, std::function<void()> on_loaded)
+void CacheTransfers::run(KvCache& caches) {
+  for (Item& item : items_) {
+    const std::span<std::byte> bytes = std::span(item.bytes).subspan(item.head);
+    switch (item.kind) {
+      case Item::Kind::kReadPage:
+        caches.read_page(item.index, bytes);
+        break;
+      case Item::Kind::kWritePage:
+        caches.write_page(item.index, bytes);
+        break;
+      case Item::Kind::kReadUnit:
+        caches.read_unit(item.index, bytes);
+        break;
+      case Item::Kind::kWriteUnit:
+        caches.write_unit(item.index, bytes);
+        break;
+    }
+  }
+  has_run_ = true;
+}
+
+CacheTiers::CacheTiers(const TierOptions& options, PrefixCache& prefixes, const CacheShape& shape,
+                       std::function<void()> on_loaded)
     : prefixes_(prefixes),
-      caches_(caches),
-      backend_(backend),
-      identity_(options.identity + "\n" + geometry(caches.shape())),
+      shape_(shape),
+      identity_(options.identity + "\n" + geometry(shape)),
       keys_(static_cast<size_t>(prefixes.size())) {
-  const CacheShape& shape = caches.shape();
   const auto head = static_cast<int64_t>(page_entry_head(kPageTokens));
   const int64_t max_entry =
       std::max(shape.page_bytes() + head, ring_image_bytes(shape, shape.snapshot_unit_layers()));
   store_ =
       std::make_unique<TierStore>(open_tiers(options, identity_, max_entry), std::move(on_loaded));
-}
-
-CacheTiers::~CacheTiers() {
-  try {
-    drain();
-  } catch (const std::exception& error) {
-    log_warning("the newest pages were not cached: {}", error.what());
-  }
 }
 
 TierKey CacheTiers::root_key(std::string_view salt) const {
@@ -90,6 +100,50 @@ TierKey CacheTiers::ring_key(const TierKey& page, bool decoder, int64_t prompt) 
       .finish();
 }
 
+CacheTransfers& CacheTiers::transfers() {
+  if (next_ == nullptr) next_ = std::make_unique<CacheTransfers>();
+  return *next_;
+}
+
+std::unique_ptr<CacheTransfers> CacheTiers::take_transfers() {
+  collect();
+  return std::move(next_);
+}
+
+void CacheTiers::finish_transfers(std::unique_ptr<CacheTransfers> transfers) {
+  using Kind = CacheTransfers::Item::Kind;
+  for (CacheTransfers::Item& item : transfers->items_) {
+    if (!transfers->has_run_ || (item.kind != Kind::kReadPage && item.kind != Kind::kReadUnit)) {
+      continue;
+    }
+    const auto size = static_cast<int64_t>(item.bytes.size());
+    if (item.kind == Kind::kReadPage) {
+      store_->put(item.key, size,
+                  [bytes = std::move(item.bytes)]() mutable { return std::move(bytes); });
+    } else {
+      store_->put(
+          item.key, size,
+          [bytes = std::move(item.bytes), shape = shape_, position = item.ring_position,
+           layers = item.ring_layers] { return ring_image(shape, bytes, position, layers); });
+    }
+  }
+  for (const LoadId id : transfers->loads_) {
+    const auto load = loads_.find(id);
+    if (load == loads_.end()) continue;  // cancelled, or given up
+    if (transfers->has_run_) publish(load->second);
+    loads_.erase(load);
+    ended_.push_back(id);
+  }
+}
+
+void CacheTiers::drain(KvCache& caches, ops::Backend& backend) {
+  while (std::unique_ptr<CacheTransfers> now = take_transfers()) {
+    now->run(caches);
+    backend.synchronize();
+    finish_transfers(std::move(now));
+  }
+}
+
 void CacheTiers::collect() {
   for (const PrefixCache::Published& published : prefixes_.take_published()) copy_page(published);
   for (const int32_t page : prefixes_.take_settled()) copy_snapshot(page);
@@ -104,12 +158,14 @@ void CacheTiers::copy_page(const PrefixCache::Published& published) {
   key = page_key(parent, content->tokens);
   if (store_->contains(key)) return;
   const size_t head = page_entry_head(kPageTokens);
-  Copy copy = {.key = key, .bytes = {}, .step = num_landed_};
-  copy.bytes.resize(head + static_cast<size_t>(caches_.shape().page_bytes()));
-  std::ranges::copy(parent, copy.bytes.begin());
-  std::ranges::copy(std::as_bytes(content->tokens), copy.bytes.begin() + sizeof(TierKey));
-  caches_.read_page(published.page, std::span(copy.bytes).subspan(head));
-  copies_.push_back(std::move(copy));
+  std::vector<std::byte> bytes(head + static_cast<size_t>(shape_.page_bytes()));
+  std::ranges::copy(parent, bytes.begin());
+  std::ranges::copy(std::as_bytes(content->tokens), bytes.begin() + sizeof(TierKey));
+  transfers().items_.push_back({.kind = CacheTransfers::Item::Kind::kReadPage,
+                                .index = published.page,
+                                .bytes = std::move(bytes),
+                                .head = head,
+                                .key = key});
 }
 
 void CacheTiers::copy_snapshot(int32_t page) {
@@ -117,55 +173,23 @@ void CacheTiers::copy_snapshot(int32_t page) {
   if (!snapshot) return;
   const SnapshotPool& pool = prefixes_.snapshots();
   const SnapshotInfo& info = pool.info(*snapshot);
-  const CacheShape& shape = caches_.shape();
   const TierKey& key = keys_[static_cast<size_t>(page)];
   copy_rings(ring_key(key, false, 0), pool.encoder_unit(*snapshot), info.num_tokens,
-             shape.encoder_layers);
+             shape_.encoder_layers);
   if (!info.has_decoder) return;
   copy_rings(ring_key(key, true, info.decoder_prompt), pool.decoder_unit(*snapshot),
-             info.num_tokens, shape.num_layers - shape.encoder_layers);
+             info.num_tokens, shape_.num_layers - shape_.encoder_layers);
 }
 
 void CacheTiers::copy_rings(const TierKey& key, int32_t unit, int64_t position, int64_t layers) {
   if (store_->contains(key)) return;
-  Copy copy = {.key = key,
-               .bytes = {},
-               .ring_position = position,
-               .ring_layers = layers,
-               .step = num_landed_};
-  copy.bytes.resize(static_cast<size_t>(caches_.shape().snapshot_unit_bytes()));
-  caches_.read_unit(unit, copy.bytes);
-  copies_.push_back(std::move(copy));
-}
-
-void CacheTiers::step_landed() {
-  ++num_landed_;
-  collect();
-  while (!copies_.empty() && copies_.front().step + 2 <= num_landed_) {
-    hand_over(copies_.front());
-    copies_.pop_front();
-  }
-}
-
-void CacheTiers::drain() {
-  collect();
-  if (copies_.empty()) return;
-  backend_.synchronize();
-  for (Copy& copy : copies_) hand_over(copy);
-  copies_.clear();
-}
-
-void CacheTiers::hand_over(Copy& copy) {
-  const auto size = static_cast<int64_t>(copy.bytes.size());
-  if (copy.ring_position == 0) {
-    store_->put(copy.key, size,
-                [bytes = std::move(copy.bytes)]() mutable { return std::move(bytes); });
-    return;
-  }
-  store_->put(
-      copy.key, size,
-      [bytes = std::move(copy.bytes), shape = caches_.shape(), position = copy.ring_position,
-       layers = copy.ring_layers] { return ring_image(shape, bytes, position, layers); });
+  transfers().items_.push_back(
+      {.kind = CacheTransfers::Item::Kind::kReadUnit,
+       .index = unit,
+       .bytes = std::vector<std::byte>(static_cast<size_t>(shape_.snapshot_unit_bytes())),
+       .key = key,
+       .ring_position = position,
+       .ring_layers = layers});
 }
 
 std::optional<CacheTiers::LoadId> CacheTiers::start_load(std::span<const int32_t> tokens,
@@ -173,13 +197,11 @@ std::optional<CacheTiers::LoadId> CacheTiers::start_load(std::span<const int32_t
                                                          Clock::time_point now) {
   collect();  // keys of all that is found
   const PrefixCache::Match match = prefixes_.lookup(tokens, salt);
-  Load load = {.tokens = {},
-               .salt = std::string(salt),
-               .first_page = match.pages.size(),
-               .num_pages = 0,
-               .snapshot = {},
-               .deadline = now + kLoadTimeout};
-  std::vector<TierKey> keys;  // of all pages, on the device and in the tiers
+  Load load;
+  load.salt = salt;
+  load.first_page = match.pages.size();
+  load.deadline = now + kLoadTimeout;
+  std::vector<TierKey>& keys = load.keys;
   for (const PageRef& page : match.pages) {
     keys.push_back(keys_[static_cast<size_t>(page.index())]);
   }
@@ -190,14 +212,13 @@ std::optional<CacheTiers::LoadId> CacheTiers::start_load(std::span<const int32_t
     if (!store_->contains(key)) break;
     keys.push_back(key);
   }
-  load.num_pages = keys.size() - load.first_page;
   int64_t known = 0;
   for (const SnapshotRef& snapshot : match.snapshots) {
     const SnapshotInfo& info = prefixes_.snapshots().info(snapshot);
     if (info.has_decoder) known = info.num_tokens;
   }
   load.snapshot = find_snapshot(keys, known);
-  if (load.num_pages == 0 && !load.snapshot) return std::nullopt;
+  if (keys.size() == load.first_page && !load.snapshot) return std::nullopt;
 
   std::vector<TierKey> wanted(keys.begin() + static_cast<std::ptrdiff_t>(load.first_page),
                               keys.end());
@@ -230,81 +251,89 @@ std::optional<SnapshotInfo> CacheTiers::find_snapshot(std::span<const TierKey> k
 }
 
 std::vector<CacheTiers::LoadId> CacheTiers::finish_loads(Clock::time_point now) {
-  collect();
-  std::vector<LoadId> ended;
   for (const TierStore::Loaded& loaded : store_->take_loaded()) {
     const auto load = loads_.find(loaded.id);
     if (load == loads_.end()) continue;  // cancelled, or given up
-    place(load->second, loaded.entries);
-    loads_.erase(load);
-    ended.push_back(loaded.id);
+    write(loaded.id, load->second, loaded.entries);
   }
   for (auto load = loads_.begin(); load != loads_.end();) {
-    if (load->second.deadline > now) {
+    if (load->second.has_arrived || load->second.deadline > now) {
       ++load;
       continue;
     }
     log_warning("cached pages did not arrive in time; a request starts without them");
-    ended.push_back(load->first);
+    ended_.push_back(load->first);
     load = loads_.erase(load);
   }
-  return ended;
+  return std::exchange(ended_, {});
 }
 
-void CacheTiers::place(const Load& load, std::span<const TierBytes> entries) {
+void CacheTiers::write(LoadId id, Load& load, std::span<const TierBytes> entries) {
   constexpr auto kTokens = static_cast<size_t>(kPageTokens);
   const size_t head = page_entry_head(kPageTokens);
-  // Pages may have come and gone since the load began.
-  std::vector<PageRef> pages = prefixes_.lookup(load.tokens, load.salt).pages;
-  for (size_t i = pages.size(); i < load.first_page + load.num_pages; ++i) {
-    if (i < load.first_page || i - load.first_page >= entries.size()) break;
-    const std::vector<std::byte>& bytes = *entries[i - load.first_page];
-    const std::span<const int32_t> tokens = std::span(load.tokens).subspan(i * kTokens, kTokens);
-    const TierKey parent =
-        pages.empty() ? root_key(load.salt) : keys_[static_cast<size_t>(pages.back().index())];
-    if (bytes.size() != head + static_cast<size_t>(caches_.shape().page_bytes()) ||
+  load.has_arrived = true;
+  const size_t num_pages = load.keys.size() - load.first_page;
+  for (size_t i = 0; i < std::min(num_pages, entries.size()); ++i) {
+    const size_t at = load.first_page + i;
+    const std::vector<std::byte>& bytes = *entries[i];
+    const std::span<const int32_t> tokens = std::span(load.tokens).subspan(at * kTokens, kTokens);
+    const TierKey parent = at == 0 ? root_key(load.salt) : load.keys[at - 1];
+    if (bytes.size() != head + static_cast<size_t>(shape_.page_bytes()) ||
         std::memcmp(bytes.data(), parent.data(), sizeof(parent)) != 0 ||
         std::memcmp(bytes.data() + sizeof(parent), tokens.data(), tokens.size_bytes()) != 0) {
       break;
     }
-    const std::optional<PageRef> page = prefixes_.acquire();
+    std::optional<PageRef> page = prefixes_.acquire();
     if (!page) break;
-    caches_.write_page(page->index(), std::span(bytes).subspan(head));
-    const PageRef published =
-        prefixes_.insert(pages.empty() ? PageRef() : pages.back(), load.salt, tokens, *page);
-    keys_[static_cast<size_t>(published.index())] = page_key(parent, tokens);
-    pages.push_back(published);
+    transfers().items_.push_back({.kind = CacheTransfers::Item::Kind::kWritePage,
+                                  .index = page->index(),
+                                  .bytes = bytes,
+                                  .head = head});
+    transfers().pages_.push_back(*page);
+    load.pages.push_back(std::move(*page));
   }
-  if (!load.snapshot || entries.size() <= load.num_pages) return;
-  const size_t page = static_cast<size_t>(load.snapshot->num_tokens) / kTokens - 1;
-  if (page < pages.size()) place_snapshot(load, pages[page], entries.subspan(load.num_pages));
+  if (load.snapshot && load.pages.size() == num_pages && entries.size() > num_pages) {
+    write_rings(load, entries.subspan(num_pages));
+  }
+  transfers().loads_.push_back(id);
 }
 
-void CacheTiers::place_snapshot(const Load& load, const PageRef& page,
-                                std::span<const TierBytes> entries) {
-  const CacheShape& shape = caches_.shape();
+void CacheTiers::write_rings(Load& load, std::span<const TierBytes> entries) {
   SnapshotInfo info = *load.snapshot;
   info.has_decoder = info.has_decoder && entries.size() > 1;
-  const std::array<int64_t, 2> layers = {shape.encoder_layers,
-                                         shape.num_layers - shape.encoder_layers};
+  const std::array<int64_t, 2> layers = {shape_.encoder_layers,
+                                         shape_.num_layers - shape_.encoder_layers};
   const size_t num_units = info.has_decoder ? 2 : 1;
   for (size_t i = 0; i < num_units; ++i) {
-    if (static_cast<int64_t>(entries[i]->size()) != ring_image_bytes(shape, layers[i])) return;
+    if (static_cast<int64_t>(entries[i]->size()) != ring_image_bytes(shape_, layers[i])) return;
   }
   SnapshotPool& pool = prefixes_.snapshots();
-  const std::optional<SnapshotRef> snapshot = pool.acquire(info);
+  std::optional<SnapshotRef> snapshot = pool.acquire(info);
   if (!snapshot) return;
   const std::array<int32_t, 2> units = {pool.encoder_unit(*snapshot), pool.decoder_unit(*snapshot)};
   for (size_t i = 0; i < num_units; ++i) {
-    caches_.write_unit(units[i],
-                       unit_of_ring_image(shape, *entries[i], info.num_tokens, layers[i]));
+    transfers().items_.push_back(
+        {.kind = CacheTransfers::Item::Kind::kWriteUnit,
+         .index = units[i],
+         .bytes = unit_of_ring_image(shape_, *entries[i], info.num_tokens, layers[i])});
   }
-  prefixes_.attach(page, *snapshot);
+  transfers().snapshots_.push_back(*snapshot);
+  load.rings = std::move(*snapshot);
 }
 
-void CacheTiers::flush() {
-  drain();
-  store_->flush();
+void CacheTiers::publish(const Load& load) {
+  constexpr auto kTokens = static_cast<size_t>(kPageTokens);
+  // Pages may have come and gone since the load began.
+  std::vector<PageRef> pages = prefixes_.lookup(load.tokens, load.salt).pages;
+  for (size_t i = pages.size(); i < load.first_page + load.pages.size(); ++i) {
+    if (i < load.first_page) break;
+    pages.push_back(prefixes_.insert(pages.empty() ? PageRef() : pages.back(), load.salt,
+                                     std::span(load.tokens).subspan(i * kTokens, kTokens),
+                                     load.pages[i - load.first_page]));
+  }
+  if (!load.rings) return;
+  const auto page = static_cast<size_t>(load.snapshot->num_tokens) / kTokens - 1;
+  if (page < pages.size()) prefixes_.attach(pages[page], load.rings);
 }
 
 }  // namespace deepinfer::cache

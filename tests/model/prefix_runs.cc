@@ -46,11 +46,10 @@ PrefixRuns::PrefixRuns(const std::filesystem::path& checkpoint, const Sizes& siz
             .keep_tokens = sizes.keep_tokens,
             .snapshot_interval = sizes.snapshot_interval,
             .takes_snapshots = sizes.snapshot_units > 0};
-  tiers_ =
-      std::make_unique<cache::CacheTiers>(sizes.tiers, *prefixes_, *caches_, *backend_, [this] {
-        ++num_loaded_;
-        num_loaded_.notify_all();
-      });
+  tiers_ = std::make_unique<cache::CacheTiers>(sizes.tiers, *prefixes_, shape, [this] {
+    ++num_loaded_;
+    num_loaded_.notify_all();
+  });
 }
 
 void PrefixRuns::prefetch(std::span<const int32_t> tokens, std::string_view salt) {
@@ -59,6 +58,8 @@ void PrefixRuns::prefetch(std::span<const int32_t> tokens, std::string_view salt
   const auto load = tiers_->start_load(tokens.first(tokens.size() - 1), salt, now);
   if (!load) return;
   num_loaded_.wait(before);
+  DEEPINFER_CHECK(tiers_->finish_loads(now).empty(), "ended before it was written");
+  tiers_->drain(*caches_, *backend_);
   const auto ended = tiers_->finish_loads(now);
   DEEPINFER_CHECK(ended.size() == 1 && ended[0] == *load, "{} loads have ended", ended.size());
 }
@@ -81,7 +82,7 @@ RunResult PrefixRuns::run(std::span<const int32_t> tokens, const RunOptions& opt
         {size, done + options.chunk, cache::next_snapshot(rules_, done, size).value_or(size)});
     step(request, done, end, end == size);
     publish(request, end);
-    tiers_->step_landed();
+    tiers_->drain(*caches_, *backend_);
     done = end;
   }
   for (; done < static_cast<int64_t>(tokens.size()); ++done) {

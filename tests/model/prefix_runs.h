@@ -50,12 +50,17 @@ class PrefixRuns {
     cache::TierOptions tiers = {};
   };
   PrefixRuns(const std::filesystem::path& checkpoint, const Sizes& sizes);
+  /// Leaves everything in the tiers.
+  ~PrefixRuns() { flush(); }
 
   RunResult run(std::span<const int32_t> tokens, const RunOptions& options);
   /// Takes from the tiers what a run of these tokens could adopt. Without them does nothing.
   void prefetch(std::span<const int32_t> tokens, std::string_view salt = "");
   /// Waits until the tiers have all that earlier runs left.
-  void flush() { tiers_->flush(); }
+  void flush() {
+    tiers_->drain(*caches_, *backend_);
+    tiers_->flush();
+  }
 
   cache::PrefixCache& prefixes() { return *prefixes_; }
   cache::CacheTiers& tiers() { return *tiers_; }

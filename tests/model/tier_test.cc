@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "deepinfer/checkpoint.h"
@@ -127,7 +128,7 @@ TEST_F(Tiers, RandomPromptsThroughASmallPoolEqualColdRuns) {
   std::vector<Tokens> prompts = {prompt_};
   for (int restart = 0; restart < 3; ++restart) {
     PrefixRuns runs(model(), sizes(kMiB, folder.path()));
-    for (int i = 0; i < 20; ++i) {
+    for (int i = 0; i < 14; ++i) {
       SCOPED_TRACE(::testing::Message() << "seed " << kSeed << ", run " << restart << ", " << i);
       const Tokens& base = prompts[static_cast<size_t>(random_.below(std::ssize(prompts)))];
       const int64_t shared = random_.below(std::ssize(base)) + 1;
@@ -153,16 +154,46 @@ TEST_F(Tiers, ACancelledLoadIsIgnored) {
   ASSERT_TRUE(load.has_value());
   tiers.cancel(*load);
   tiers.cancel(12345);
-  tiers.flush();
+  runs.flush();
   EXPECT_TRUE(tiers.finish_loads(now).empty());
   // One that takes too long ends without its pages, and is ignored when it comes.
   const auto late = tiers.start_load(prompt_, "", now);
   ASSERT_TRUE(late.has_value());
   const auto ended = tiers.finish_loads(now + 2 * cache::CacheTiers::kLoadTimeout);
   EXPECT_EQ(ended, std::vector{*late});
-  tiers.flush();
+  runs.flush();
   EXPECT_TRUE(tiers.finish_loads(now).empty());
   EXPECT_EQ(runs.prefixes().num_held(), 0);
+}
+
+TEST_F(Tiers, TransfersOfASkippedStepPublishNothing) {
+  PrefixRuns runs(model(), sizes(16 * kMiB));
+  runs.run(prompt_, {.decoded = 1});
+  runs.flush();
+  evict(runs, random_);
+  runs.flush();
+  cache::CacheTiers& tiers = runs.tiers();
+  const auto now = cache::CacheTiers::Clock::now();
+  for (const bool cancelled : {false, true}) {
+    const auto load = tiers.start_load(prompt_, "", now);
+    ASSERT_TRUE(load.has_value());
+    tiers.flush();  // it has arrived
+    EXPECT_TRUE(tiers.finish_loads(now).empty());
+    auto transfers = tiers.take_transfers();
+    ASSERT_NE(transfers, nullptr);
+    EXPECT_GT(runs.prefixes().num_held(), 0);
+    if (cancelled) {
+      tiers.cancel(*load);
+      EXPECT_GT(runs.prefixes().num_held(), 0);  // until the transfer has ended
+      transfers->run(runs.caches());
+    }
+    tiers.finish_transfers(std::move(transfers));
+    EXPECT_EQ(tiers.finish_loads(now).size(), cancelled ? 0U : 1U);
+    EXPECT_EQ(runs.prefixes().num_held(), 0);
+    EXPECT_EQ(runs.prefixes().snapshots().num_held(), 0);
+    EXPECT_TRUE(runs.prefixes().lookup(prompt_, "").pages.empty());
+  }
+  EXPECT_EQ(run_and_compare(runs, prompt_), 256);
 }
 
 }  // namespace
