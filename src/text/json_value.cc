@@ -4,20 +4,23 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
-#include <unordered_set>
 #include <utility>
 
-#include "base/error.h"
+#include "base/json_events.h"
 
 namespace deepinfer::text {
 namespace {
 
 /// Builds a JsonValue from parse events, so that no number passes through a double.
-class Builder : public nlohmann::json_sax<nlohmann::json> {
+class Builder : public JsonEvents {
  public:
-  Builder(std::string_view source, int max_depth) : source_(source), max_depth_(max_depth) {}
+  using JsonEvents::JsonEvents;
 
+  void read(std::string_view text) {
+    // nlohmann skips it in front of a text, but then it is no JSON that could be passed on.
+    if (text.starts_with("\xEF\xBB\xBF")) fail_at(1, "a byte order mark");
+    JsonEvents::read(text);
+  }
   JsonValue take() { return std::move(root_); }
 
   bool null() override { return add({}); }
@@ -31,29 +34,20 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   bool number_unsigned(number_unsigned_t value) override { return number(std::to_string(value)); }
   bool number_float(number_float_t, const string_t& written) override { return number(written); }
   bool string(string_t& value) override { return add(JsonValue::string(std::move(value))); }
-  bool binary(binary_t&) override { return false; }
-  bool start_object(size_t) override { return open(JsonValue::Kind::kObject); }
-  bool start_array(size_t) override { return open(JsonValue::Kind::kArray); }
-  bool end_array() override { return close(); }
-  bool key(string_t& name) override {
-    open_.back()->keys.push_back(std::move(name));
-    return true;
-  }
-  bool end_object() override {
-    check_keys(open_.back()->keys);
-    return close();
-  }
-  bool parse_error(size_t position, const std::string&,
-                   const nlohmann::detail::exception& error) override {
-    // nlohmann's text after "…: " says what was expected; its prefix is an internal id.
-    std::string what = error.what();
-    const size_t colon = what.find(": ");
-    if (colon != std::string::npos) what = what.substr(colon + 2);
-    fail(ErrorCode::kInvalidFile, "{}: not valid JSON at byte {}: {}", source_, position,
-         what.substr(0, 300));
-  }
 
  private:
+  void begin_object() override { open(JsonValue::Kind::kObject); }
+  void begin_array() override { open(JsonValue::Kind::kArray); }
+  void end_container() override { open_.pop_back(); }
+  void member(std::string name) override { open_.back()->keys.push_back(std::move(name)); }
+
+  void open(JsonValue::Kind kind) {
+    JsonValue v;
+    v.kind = kind;
+    // The pointer stays valid: the parent gets no further value before this one is closed.
+    open_.push_back(&place(std::move(v)));
+  }
+
   bool number(std::string written) {
     JsonValue v;
     v.kind = JsonValue::Kind::kNumber;
@@ -71,35 +65,6 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     return open_.back()->values.emplace_back(std::move(value));
   }
 
-  bool open(JsonValue::Kind kind) {
-    if (static_cast<int>(open_.size()) >= max_depth_) {
-      fail(ErrorCode::kInvalidFile, "{}: JSON nested deeper than {} levels", source_, max_depth_);
-    }
-    JsonValue v;
-    v.kind = kind;
-    // The pointer stays valid: the parent gets no further value before this one is closed.
-    open_.push_back(&place(std::move(v)));
-    return true;
-  }
-
-  bool close() {
-    open_.pop_back();
-    return true;
-  }
-
-  void check_keys(const std::vector<std::string>& keys) const {
-    std::unordered_set<std::string_view> seen;
-    seen.reserve(keys.size());
-    for (const std::string& key : keys) {
-      if (!seen.insert(key).second) {
-        fail(ErrorCode::kInvalidFile, "{}: the key \"{}\" appears twice in one JSON object",
-             source_, key.substr(0, 200));
-      }
-    }
-  }
-
-  std::string_view source_;
-  int max_depth_;
   JsonValue root_;
   std::vector<JsonValue*> open_;
 };
@@ -243,15 +208,8 @@ const char* describe(JsonValue::Kind kind) {
 }
 
 JsonValue parse_json_value(std::string_view text, std::string_view source, int max_depth) {
-  // nlohmann takes a NUL for the end of the text, and skips a byte order mark in front.
-  const size_t nul = text.find('\0');
-  if (nul != std::string_view::npos || text.starts_with("\xEF\xBB\xBF")) {
-    fail(ErrorCode::kInvalidFile, "{}: not valid JSON at byte {}: {}", source,
-         nul == std::string_view::npos ? 1 : nul + 1,
-         nul == std::string_view::npos ? "a byte order mark" : "a NUL byte");
-  }
   Builder builder(source, max_depth);
-  nlohmann::json::sax_parse(text, &builder);
+  builder.read(text);
   return builder.take();
 }
 

@@ -45,6 +45,7 @@ TEST(ParseJson, NamesSourceAndByteWhenMalformed) {
   EXPECT_NE(error_of("{\"a\":\"\xff\"}"), "");
   EXPECT_NE(error_of(""), "");
   EXPECT_NE(error_of("1 2"), "");
+  EXPECT_EQ(error_of("[1e400]"), "here: not valid JSON at byte 6: number overflow parsing '1e400'");
   EXPECT_EQ(error_of(std::string("1\0x", 3)), "here: not valid JSON at byte 2: a NUL byte");
 }
 

@@ -51,6 +51,15 @@ TEST(JsonValue, RefusesWhatIsNotJson) {
   }
 }
 
+TEST(JsonValue, ErrorsSayWhatAndWhereWithoutTheParsersIds) {
+  for (const std::string bad : {"1e999", "[-1e400]", "[1,]", "\"\xff\""}) {
+    const std::string what =
+        error_of([&] { parse_json_value(bad, "here"); }, ErrorCode::kInvalidFile);
+    EXPECT_TRUE(what.starts_with("here: not valid JSON at byte ")) << what;
+    EXPECT_EQ(what.find("exception"), std::string::npos) << what;
+  }
+}
+
 TEST(JsonValue, RefusesBytesThatTheParserBelowIgnores) {
   for (const std::string& bad :
        {std::string("1\0", 2), std::string("1\0x", 3), std::string("\0", 1),
