@@ -12,12 +12,13 @@ namespace {
 
 using Kind = JsonValue::Kind;
 
-constexpr std::array<std::pair<std::string_view, ChatRole>, 5> kRoles = {
+constexpr std::array<std::pair<std::string_view, ChatRole>, 6> kRoles = {
     {{"system", ChatRole::kSystem},
      {"user", ChatRole::kUser},
      {"assistant", ChatRole::kAssistant},
      {"tool", ChatRole::kTool},
-     {"latest_reminder", ChatRole::kLatestReminder}}};
+     {"latest_reminder", ChatRole::kLatestReminder},
+     {"direct_search_results", ChatRole::kSearchResults}}};
 constexpr std::array<std::string_view, 6> kTasks = {"action", "query", "authority",
                                                     "domain", "title", "read_url"};
 
@@ -31,6 +32,7 @@ class MessageReader {
     if (!json_.is(Kind::kObject)) wrong(where_, json_, "an object");
     message_.where = where_;
     read_role();
+    if (message_.role == ChatRole::kSearchResults) return std::move(message_);
     read_content();
     if (const JsonValue* reasoning = field("reasoning_content", Kind::kString)) {
       check_no_image(reasoning->text, where_ + ".reasoning_content");
@@ -38,6 +40,7 @@ class MessageReader {
     }
     if (const JsonValue* calls = field("tool_calls", Kind::kArray)) message_.tool_calls = *calls;
     if (const JsonValue* tools = field("tools", Kind::kArray)) message_.tools = *tools;
+    message_.tools_where = where_ + ".tools";
     if (const JsonValue* format = field("response_format", Kind::kObject)) {
       message_.response_format = *format;
     }
@@ -71,8 +74,9 @@ class MessageReader {
       }
     }
     fail(ErrorCode::kInvalidArgument,
-         "{}.role is {}, expected system, user, assistant, tool or latest_reminder", where_,
-         role == nullptr ? "missing" : quote_json(role->text.substr(0, 100)));
+         "{}.role is {}, expected system, user, assistant, tool, latest_reminder or "
+         "direct_search_results",
+         where_, role == nullptr ? "missing" : quote_json(role->text.substr(0, 100)));
   }
 
   void read_task() {
@@ -202,8 +206,13 @@ std::vector<ChatMessage> parse_messages(std::string_view json, const std::string
   std::vector<ChatMessage> messages;
   messages.reserve(list.values.size());
   for (size_t i = 0; i < list.values.size(); ++i) {
-    messages.push_back(
-        MessageReader(list.values[i], fmt::format("{}[{}]", name, i), images).read());
+    ChatMessage message =
+        MessageReader(list.values[i], fmt::format("{}[{}]", name, i), images).read();
+    if (message.role != ChatRole::kSearchResults) messages.push_back(std::move(message));
+  }
+  if (messages.empty()) {
+    fail(ErrorCode::kInvalidArgument, "{} holds direct_search_results only, which no prompt shows",
+         name);
   }
   return messages;
 }

@@ -9,7 +9,14 @@
 
 namespace deepinfer::text {
 
-enum class ChatRole : uint8_t { kSystem, kUser, kAssistant, kTool, kLatestReminder };
+enum class ChatRole : uint8_t {
+  kSystem,
+  kUser,
+  kAssistant,
+  kTool,
+  kLatestReminder,
+  kSearchResults,  ///< Known, but no part of a prompt.
+};
 
 /// A part of a user's turn; the parts are joined by blank lines.
 struct ChatBlock {
@@ -27,6 +34,7 @@ struct ChatMessage {
   PromptBuilder reasoning;
   JsonValue tool_calls;       ///< A list, or null.
   JsonValue tools;            ///< A list, or null.
+  std::string tools_where;    ///< "messages[2].tools": for errors.
   JsonValue response_format;  ///< Null: none.
   std::string task;           ///< Empty: none.
   bool wo_eos = false;
@@ -34,8 +42,9 @@ struct ChatMessage {
   bool has_tools() const { return !tools.values.empty(); }
 };
 
-/// Checks and reads a JSON list of messages; `name` is what errors call it. Image blocks are
-/// appended to `images`. Errors: kInvalidArgument naming the message and the field; kInvalidFile.
+/// Checks and reads a JSON list of messages, without those of kSearchResults; at least one is left.
+/// `name` is what errors call the list. Image blocks are appended to `images`. Errors:
+/// kInvalidArgument naming the message and the field; kInvalidFile.
 std::vector<ChatMessage> parse_messages(std::string_view json, const std::string& name,
                                         std::vector<std::string>& images);
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -160,7 +161,7 @@ void ChatParser::Impl::put_mark(char mark) {
 
 void ChatParser::Impl::end_reasoning() {
   // Lenient: the newlines in front of the mark are no part of the reasoning.
-  while (!options.strict && !held.empty() && held.front() == '\n') held.erase(0, 1);
+  if (!options.strict) held.erase(0, std::min(held.find_first_not_of('\n'), held.size()));
   flush_held();
   release_reasoning();
   state = State::kContent;

@@ -127,6 +127,8 @@ class Renderer {
       case ChatRole::kAssistant:
         render_assistant(i, prompt);
         break;
+      case ChatRole::kSearchResults:
+        break;
       case ChatRole::kLatestReminder:
         prompt.token(kLatestReminder);
         prompt.append(message.content.segments());
@@ -146,7 +148,7 @@ class Renderer {
     prompt.append(message.content.segments());
     if (message.has_tools()) {
       prompt.text("\n\n");
-      append_tool_instructions(message.tools, message.where + ".tools", prompt);
+      append_tool_instructions(message.tools, message.tools_where, prompt);
     }
     if (!message.response_format.values.empty()) {
       prompt.text(
@@ -224,6 +226,7 @@ void attach(Messages& messages, const ChatOptions& options) {
            "{}.tools is set, but tools are also given beside the messages", system->where);
     }
     system->tools = parse_json_value(options.tools, "tools");
+    system->tools_where = "tools";
     if (!system->tools.is(Kind::kArray)) {
       fail(ErrorCode::kInvalidArgument, "tools is {}, expected a list",
            describe(system->tools.kind));

@@ -73,8 +73,10 @@ std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const ChatPrompt& p
     std::optional<int32_t> id;
     if (segment.kind != PromptSegment::Kind::kText) id = tokenizer.added_token(segment.text);
     if (!id && segment.kind == PromptSegment::Kind::kToken) {
-      fail(ErrorCode::kUnsupported,
-           "the vocabulary has no token \"{}\", which this conversation needs", segment.text);
+      fail(ErrorCode::kUnsupported, "the vocabulary has no token \"{}\", which {}", segment.text,
+           segment.text == text::kSystem
+               ? "the conversation needs: for a system message, tools or thinking mode"
+               : "this conversation needs");
     }
     if (!id) {
       text += segment.text;

@@ -45,14 +45,18 @@ bool StopMatcher::push(char byte, std::string& out) {
     }
     longest = std::max(longest, p.matched);
   }
-  const size_t keep = stop > 0 ? stop : longest;
-  out.append(held_, 0, held_.size() - keep);
-  held_.erase(0, held_.size() - keep);
+  const size_t end = held_.size() - (stop > 0 ? stop : longest);
+  out.append(held_, released_, end - released_);
+  released_ = end;
+  // Moving the rest down only when it is the smaller part costs constant time per byte.
+  if (2 * released_ >= held_.size()) held_.erase(0, std::exchange(released_, 0));
   return stop > 0;
 }
 
 void StopMatcher::finish(std::string& out) {
-  out += std::exchange(held_, {});
+  out.append(held_, released_);
+  held_.clear();
+  released_ = 0;
 }
 
 }  // namespace deepinfer::text

@@ -26,7 +26,8 @@ class StopMatcher {
   };
 
   std::vector<Pattern> patterns_;
-  std::string held_;
+  std::string held_;  // begins with `released_` bytes that were given out
+  size_t released_ = 0;
 };
 
 }  // namespace deepinfer::text

@@ -10,6 +10,8 @@ namespace {
 
 // A longer tag is text: it bounds what is held back before that is known.
 constexpr size_t kMaxTagBytes = 4096;
+// One level less than a call's arguments may have when they come back in a history.
+constexpr int kMaxValueDepth = 63;
 
 bool is_space(char c) {
   return c == ' ' || c == '\n' || c == '\t' || c == '\r';
@@ -17,7 +19,7 @@ bool is_space(char c) {
 
 bool is_json(const std::string& text) {
   try {
-    parse_json_value(text, "value");
+    parse_json_value(text, "value", kMaxValueDepth);
     return true;
   } catch (const Error&) {
     return false;
@@ -205,8 +207,8 @@ bool ToolCallReader::open_invoke(const Tag& tag) {
     return false;
   }
   const std::string_view name = *tag.name_attribute;
-  call_ = {};
-  arguments_.clear();
+  call_ = {.arguments = "{"};
+  names_.clear();
   // "ns::f" is split unless it is not one name in one namespace.
   const size_t separator = name.find("::");
   if (separator != std::string_view::npos && separator > 0 && separator + 2 < name.size() &&
@@ -258,20 +260,14 @@ bool ToolCallReader::finish_parameter() {
     string = true;
     repaired_ = true;
   }
-  for (const auto& [name, json] : arguments_) {
-    if (name == parameter_) return false;
-  }
-  arguments_.emplace_back(parameter_, string ? quote_json(value_) : std::move(value_));
+  if (!names_.insert(parameter_).second) return false;
+  if (names_.size() > 1) call_.arguments += ", ";
+  call_.arguments += quote_json(parameter_) + ": " + (string ? quote_json(value_) : value_);
   value_.clear();
   return true;
 }
 
 ToolCallReader::Step ToolCallReader::finish_call() {
-  call_.arguments = "{";
-  for (size_t i = 0; i < arguments_.size(); ++i) {
-    if (i > 0) call_.arguments += ", ";
-    call_.arguments += quote_json(arguments_[i].first) + ": " + arguments_[i].second;
-  }
   call_.arguments += "}";
   level_ = Level::kCalls;
   after_invoke_ = false;

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <unordered_set>
 #include <vector>
 
 #include "deepinfer/chat.h"
@@ -25,8 +25,7 @@ class ToolSchemas {
 };
 
 /// Reads one block of tool calls symbol by symbol (spec/checkpoint.md §4.4 and §4.7), from its
-/// first
-/// '<' on. Constant work per symbol, apart from the values' JSON.
+/// first '<' on. Constant work per symbol, apart from the values' JSON.
 class ToolCallReader {
  public:
   ToolCallReader(bool strict, const ToolSchemas& schemas) : strict_(strict), schemas_(schemas) {}
@@ -83,7 +82,7 @@ class ToolCallReader {
   std::string parameter_;
   std::optional<bool> is_string_;  // what the parameter's tag says
   ChatToolCall call_;
-  std::vector<std::pair<std::string, std::string>> arguments_;  // name, JSON
+  std::unordered_set<std::string> names_;  // of the call's parameters
 };
 
 }  // namespace deepinfer::text

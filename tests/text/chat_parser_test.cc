@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <chrono>
 
 #include "deepinfer/chat.h"
 #include "test_support.h"
@@ -110,7 +111,7 @@ TEST(ChatParser, StrictKeepsNewlinesAndLenientDropsThemAroundParts) {
 }
 
 // field_cases.md C07.
-TEST(ChatParser, AnswersWithoutTheEndOfReasoning) {
+TEST(ChatParser, C07AnswersWithoutTheEndOfReasoning) {
   const Parsed natural = parse("Good day." + kEosText, kReasoning);
   EXPECT_EQ(natural.message, (ChatDelta{.content = "Good day."}));
   EXPECT_EQ(parse("Good day." + kEosText, kStrictReasoning).message, natural.message);
@@ -126,7 +127,7 @@ TEST(ChatParser, AnswersWithoutTheEndOfReasoning) {
 }
 
 // field_cases.md C02.
-TEST(ChatParser, TypesOfArgumentsComeFromTheMarkup) {
+TEST(ChatParser, C02TypesOfArgumentsComeFromTheMarkup) {
   const std::string tools =
       R"([{"type":"function","function":{"name":"f","parameters":{"type":"object",
       "properties":{"flag":{"type":"boolean"},"zip":{"type":"string"},"n":{"type":"integer"},
@@ -307,6 +308,39 @@ TEST(ChatParser, StreamsContentAsSoonAsItIsCertain) {
   EXPECT_EQ(parser.push("\n").content, "") << "may lead a call";
   EXPECT_EQ(parser.push("w").content, "\nw");
   EXPECT_EQ(parser.push("\n\n" + kBlock).tool_calls.size(), 1U);
+}
+
+// Quadratic time would be minutes; seen before: parameters, newlines before the end of reasoning,
+// and a long stop string that nearly matches.
+TEST(ChatParser, TakesTimeLinearInTheText) {
+  const auto start = std::chrono::steady_clock::now();
+  std::string call = "<｜DSML｜ invoke name=\"f\">\n";
+  for (int i = 0; i < 100'000; ++i) {
+    call +=
+        fmt::format("<｜DSML｜ parameter name=\"{}\" string=\"true\">x</｜DSML｜ parameter>\n", i);
+  }
+  EXPECT_EQ(parse_pieces({call + "</｜DSML｜ invoke>\n"}, {}, true).message.tool_calls.size(), 1U);
+  const std::string newlines(1'000'000, '\n');
+  EXPECT_EQ(parse_pieces({"r" + newlines + "</think>a"}, kReasoning, true).message,
+            (ChatDelta{.reasoning = "r", .content = "a"}));
+  const std::string letters(2'000'000, 'a');
+  EXPECT_EQ(parse_pieces({letters}, {.stop = {std::string(200'000, 'a') + "b"}}, true).message,
+            (ChatDelta{.content = letters}));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+}
+
+TEST(ChatParser, ArgumentsCanComeBackInAHistory) {
+  // The deepest value that is still JSON, and one level more, which is a string.
+  for (const size_t depth : {63U, 64U}) {
+    const std::string value = std::string(depth, '[') + std::string(depth, ']');
+    const Parsed parsed = parse_pieces(
+        {"<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter name=\"a\" string=\"false\">" + value +
+         "</｜DSML｜ parameter>\n</｜DSML｜ invoke>\n"},
+        {}, true);
+    ASSERT_EQ(parsed.message.tool_calls.size(), 1U);
+    const JsonValue arguments = parse_json_value(parsed.message.tool_calls[0].arguments, "back");
+    EXPECT_EQ(arguments.values[0].is(JsonValue::Kind::kArray), depth == 63);
+  }
 }
 
 TEST(ChatMessageJson, HasTheFieldsOfAMessage) {
