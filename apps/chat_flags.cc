@@ -52,18 +52,45 @@ void add_thinking_flag(Flags& flags, bool& target) {
 
 void add_chat_flags(Flags& flags, ChatFlags& target) {
   add_thinking_flag(flags, target.thinking);
-  flags.text("--effort", "LEVEL", &target.effort,
-             "Reasoning effort: low, high, max, or 1 to 100 (default high)");
-  flags.text("--tools", "FILE", &target.tools_file, "JSON list of the tools that may be called");
+  flags.value(
+      "--effort", "LEVEL",
+      [&target](const std::string& text) {
+        // An empty one would mean the default.
+        if (text.empty()) fail(ErrorCode::kInvalidArgument, "--effort: the level is empty");
+        target.effort = text;
+      },
+      "Reasoning effort: low, high, max, or 1 to 100 (default high)");
+  flags.file("--tools", "FILE", &target.tools_file, "JSON list of the tools that may be called");
   flags.toggle("--continue", &target.continue_final_message,
                "The last message is an assistant's that the model goes on with");
+}
+
+void refuse_chat_flags(const Flags& flags, std::string_view wanted) {
+  for (const char* const flag : {"--thinking", "--effort", "--tools", "--continue"}) {
+    if (flags.given(flag)) {
+      fail(ErrorCode::kInvalidArgument, "{}: holds for conversations; give {} too", flag, wanted);
+    }
+  }
+}
+
+std::string read_tools(const std::optional<std::string>& path) {
+  if (!path) return {};
+  if (*path == "-") {
+    fail(ErrorCode::kInvalidArgument, "--tools: tools come from a file, not from standard input");
+  }
+  std::string tools = read_file(*path, kMaxInputBytes);
+  // Empty options would mean that there are none.
+  if (tools.empty()) {
+    fail(ErrorCode::kInvalidFile, "tools: not valid JSON at byte 1: {} is empty", *path);
+  }
+  return tools;
 }
 
 ChatOptions chat_options(const ChatFlags& flags) {
   return {.thinking = flags.thinking,
           .effort = flags.effort,
           .continue_final_message = flags.continue_final_message,
-          .tools = flags.tools_file ? read_text(*flags.tools_file) : ""};
+          .tools = read_tools(flags.tools_file)};
 }
 
 }  // namespace deepinfer::apps

@@ -22,6 +22,11 @@ std::optional<T> from_text(std::string_view text) {
   return value;
 }
 
+std::string file_name(std::string_view flag, const std::string& text) {
+  if (text.empty()) fail(ErrorCode::kInvalidArgument, "{}: the name is empty", flag);
+  return text;
+}
+
 }  // namespace
 
 int64_t parse_integer(std::string_view flag, std::string_view text, int64_t min, int64_t max) {
@@ -47,11 +52,16 @@ uint64_t parse_unsigned(std::string_view flag, std::string_view text) {
 }
 
 float parse_number(std::string_view flag, std::string_view text) {
-  const std::optional<float> value = from_text<float>(text);
-  if (!value || !std::isfinite(*value)) {
+  float value = 0;
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, value);
+  if (end != last || error == std::errc::invalid_argument || std::isnan(value)) {
     fail(ErrorCode::kInvalidArgument, "{}: \"{}\" is not a number", flag, text);
   }
-  return *value;
+  if (error == std::errc::result_out_of_range || std::isinf(value)) {
+    fail(ErrorCode::kInvalidArgument, "{}: \"{}\" is out of the range of a float", flag, text);
+  }
+  return value;
 }
 
 std::vector<int32_t> parse_token_ids(std::string_view flag, std::string_view text) {
@@ -131,6 +141,20 @@ void Flags::text(const std::string& name, const std::string& type,
   value(name, type, [target](const std::string& text) { *target = text; }, help);
 }
 
+void Flags::file(const std::string& name, const std::string& type, std::string* target,
+                 const std::string& help) {
+  value(
+      name, type, [target, name](const std::string& text) { *target = file_name(name, text); },
+      help);
+}
+
+void Flags::file(const std::string& name, const std::string& type,
+                 std::optional<std::string>* target, const std::string& help) {
+  value(
+      name, type, [target, name](const std::string& text) { *target = file_name(name, text); },
+      help);
+}
+
 void Flags::integer(const std::string& name, int64_t* target, int64_t min, const std::string& help,
                     int64_t max) {
   value(
@@ -155,13 +179,17 @@ void Flags::require(const std::string& name) {
 void Flags::one_of(const std::vector<std::string>& names) {
   impl_->app.callback([this, names] {
     std::string list;
-    int given = 0;
+    int num_given = 0;
     for (const std::string& name : names) {
       list += (list.empty() ? "" : ", ") + name;
-      given += impl_->app.get_option(name)->count() > 0 ? 1 : 0;
+      num_given += given(name) ? 1 : 0;
     }
-    if (given != 1) throw CLI::ValidationError("exactly one of " + list + " must be given");
+    if (num_given != 1) throw CLI::ValidationError("exactly one of " + list + " must be given");
   });
+}
+
+bool Flags::given(const std::string& name) const {
+  return impl_->app.get_option(name)->count() > 0;
 }
 
 bool Flags::parse(std::span<const std::string> arguments) {
@@ -171,6 +199,9 @@ bool Flags::parse(std::span<const std::string> arguments) {
   } catch (const CLI::CallForHelp&) {
     Output().write(impl_->app.help());
     return false;
+  } catch (const CLI::ExtrasError&) {
+    fail(ErrorCode::kInvalidArgument, "{}: not expected: {} (see deepinfer {} --help)",
+         impl_->command, fmt::join(impl_->app.remaining(), " "), impl_->command);
   } catch (const CLI::Error& error) {
     fail(ErrorCode::kInvalidArgument, "{}: {} (see deepinfer {} --help)", impl_->command,
          error.what(), impl_->command);

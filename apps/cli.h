@@ -43,6 +43,11 @@ class Flags {
             const std::string& help);
   void text(const std::string& name, const std::string& type, std::optional<std::string>* target,
             const std::string& help);
+  /// A flag whose value names a file, "FILE", or a folder, "DIR": it must not be empty.
+  void file(const std::string& name, const std::string& type, std::string* target,
+            const std::string& help);
+  void file(const std::string& name, const std::string& type, std::optional<std::string>* target,
+            const std::string& help);
   void integer(const std::string& name, int64_t* target, int64_t min, const std::string& help,
                int64_t max = std::numeric_limits<int64_t>::max());
   void integer(const std::string& name, std::optional<int64_t>* target, int64_t min,
@@ -52,6 +57,9 @@ class Flags {
   void require(const std::string& name);
   /// Exactly one of these must be given. Once per sub-command.
   void one_of(const std::vector<std::string>& names);
+
+  /// Whether a flag was given; after parse().
+  bool given(const std::string& name) const;
 
   /// Sets the targets. Prints the help and returns false for --help. Errors: kInvalidArgument.
   bool parse(std::span<const std::string> arguments);

@@ -172,16 +172,16 @@ int generate(std::span<const std::string> arguments) {
   add_engine_flags(parser, flags.engine);
   parser.text("--prompt", "TEXT", &flags.prompt, "Text to continue");
   parser.text("--tokens", "1,2,3", &flags.tokens, "Token ids to continue; needs no tokenizer.json");
-  parser.text("--input", "FILE", &flags.input,
+  parser.file("--input", "FILE", &flags.input,
               "Requests as JSON lines: {\"id\", \"prompt\" or \"tokens\" or \"messages\", sampling "
               "fields by their API names}; - is standard input");
   std::optional<std::string> chat_text;
   std::optional<std::string> messages_file;
   parser.text("--chat", "TEXT", &chat_text, "What a user says in a new conversation");
-  parser.text("--messages", "FILE", &messages_file,
+  parser.file("--messages", "FILE", &messages_file,
               "JSON list of messages to answer; - is standard input");
   parser.one_of({"--prompt", "--tokens", "--chat", "--messages", "--input"});
-  parser.text("--output", "FILE", &flags.output, "Results; standard output if missing");
+  parser.file("--output", "FILE", &flags.output, "Results; standard output if missing");
   parser.toggle("--json", &flags.json, "Print one record, as for --input, instead of the text");
   add_chat_flags(parser, flags.chat_flags);
   add_sampling_flags(parser, flags.sampling);
@@ -192,6 +192,9 @@ int generate(std::span<const std::string> arguments) {
          "--logprobs: only records hold log-probabilities; add --json or use --input");
   }
 
+  if (!chat_text && !messages_file && !flags.input) {
+    refuse_chat_flags(parser, "--chat, --messages or --input");
+  }
   // Whatever can be refused is refused before the model is loaded.
   if (flags.tokens) parse_token_ids("--tokens", *flags.tokens);
   flags.chat = chat_options(flags.chat_flags);

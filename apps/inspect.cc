@@ -65,7 +65,7 @@ int inspect(std::span<const std::string> arguments) {
   std::string directory;
   bool json = false;
   InspectOptions options = {.show_progress = true, .more_checks = check_tokenizer};
-  flags.text("directory", "DIR", &directory, "Checkpoint folder");
+  flags.file("directory", "DIR", &directory, "Checkpoint folder");
   flags.require("directory");
   flags.toggle("--json", &json, "Print one JSON object");
   flags.toggle("--verify", &options.verify_everything,

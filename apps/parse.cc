@@ -18,7 +18,7 @@ int parse(std::span<const std::string> arguments) {
   int64_t chunk = 0;
   bool cut_off = false;
   add_thinking_flag(flags, options.in_reasoning);
-  flags.text("--tools", "FILE", &tools, "JSON list of the tools that could be called");
+  flags.file("--tools", "FILE", &tools, "JSON list of the tools that could be called");
   flags.repeated("--stop", "TEXT", &options.stop,
                  "The content ends before this text; may be given several times");
   flags.integer("--chunk", &chunk, 0,
@@ -27,7 +27,7 @@ int parse(std::span<const std::string> arguments) {
   flags.toggle("--strict", &options.strict, "Read only what the released encoder writes");
   flags.toggle("--cut-off", &cut_off, "The completion was cut off and did not end by itself");
   if (!flags.parse(arguments)) return 0;
-  if (tools) options.tools = read_text(*tools);
+  options.tools = read_tools(tools);
 
   ChatParser parser(options);
   const std::string text = read_standard_input();

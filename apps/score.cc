@@ -254,13 +254,13 @@ int score(std::span<const std::string> arguments) {
                "tokens.");
   ScoreFlags flags;
   add_engine_flags(parser, flags.engine);
-  parser.text("--input", "FILE", &flags.input,
+  parser.file("--input", "FILE", &flags.input,
               "JSON lines {\"id\", \"text\" or \"prompt\" or \"tokens\"}; - is standard input");
   parser.require("--input");
-  parser.text("--output", "FILE", &flags.output, "Results; standard output if missing");
-  parser.text("--logits", "FILE", &flags.logits,
+  parser.file("--output", "FILE", &flags.output, "Results; standard output if missing");
+  parser.file("--logits", "FILE", &flags.logits,
               "Write the logits as safetensors: per entry F32 [tokens, vocabulary], named by id");
-  parser.text("--dump", "FILE", &flags.dump,
+  parser.file("--dump", "FILE", &flags.dump,
               "Write the intermediates of every layer as safetensors, named as in the golden "
               "traces; ID/NAME if there are several entries");
   parser.text("--numerics", "NAME", &flags.engine.numerics,

@@ -41,7 +41,7 @@ int tokenize(std::span<const std::string> arguments) {
   bool decode = false;
   bool json = false;
   bool plain = false;
-  flags.text("--model", "DIR", &model, "Folder with tokenizer.json");
+  flags.file("--model", "DIR", &model, "Folder with tokenizer.json");
   flags.require("--model");
   flags.text("text", "TEXT", &argument,
              "The text (with --decode: the list); standard input, byte for byte, if missing");
@@ -51,16 +51,16 @@ int tokenize(std::span<const std::string> arguments) {
   flags.toggle("--plain", &plain,
                "Encode the spellings of special tokens (<think>, …) like any other text");
   std::optional<std::string> messages;
-  bool print_ids = false;
+  std::optional<std::string> print;
   ChatFlags chat;
-  flags.text("--messages", "FILE", &messages, "JSON list of messages; - is standard input");
+  flags.file("--messages", "FILE", &messages, "JSON list of messages; - is standard input");
   flags.value(
       "--print", "prompt|ids",
-      [&print_ids](const std::string& text) {
+      [&print](const std::string& text) {
         if (text != "prompt" && text != "ids") {
           fail(ErrorCode::kInvalidArgument, "--print: \"{}\" is neither prompt nor ids", text);
         }
-        print_ids = text == "ids";
+        print = text;
       },
       "With --messages: the prompt's text, or one JSON list of its ids (default prompt)");
   add_chat_flags(flags, chat);
@@ -68,9 +68,16 @@ int tokenize(std::span<const std::string> arguments) {
   if (messages && (argument || decode || plain)) {
     fail(ErrorCode::kInvalidArgument, "--messages stands without a text, --decode and --plain");
   }
+  if (messages && json && print == "prompt") {
+    fail(ErrorCode::kInvalidArgument, "--json: prints ids, but --print prompt is given too");
+  }
+  if (!messages) {
+    refuse_chat_flags(flags, "--messages");
+    if (print) fail(ErrorCode::kInvalidArgument, "--print: holds for --messages; give it too");
+  }
   const Tokenizer tokenizer = Tokenizer::load(model);
   if (messages) {
-    Output().write(messages_prompt(tokenizer, *messages, print_ids || json, chat));
+    Output().write(messages_prompt(tokenizer, *messages, json || print == "ids", chat));
     return 0;
   }
   const std::string input = argument ? *argument : read_standard_input();

@@ -1,6 +1,7 @@
 """Conversations: deepinfer tokenize --messages, generate --chat and --messages, parse."""
 
 import json
+import os
 import unittest
 
 from program import MODEL, ProgramTest, run
@@ -47,13 +48,52 @@ class Chat(ProgramTest):
         # The tiny vocabulary has no token for system messages.
         self.assert_refused(self.prompt([{"role": "user"}], "--print", "ids"), "<｜System｜>")
 
+    def test_bad_files_are_refused(self):
+        tokenize = ["tokenize", "--model", MODEL, "--messages"]
+        for content, word in [(b"", "byte 1"), (b"{", "byte 2"), (b"[" * 1_000_000, "deeper"), (b'[{"role":"user"}]\0', "NUL"),
+                              (b'["\xff"]', "UTF-8"), (b'[{"role":"user","content":1e400}]', "'1e400'"),
+                              (b'[{"role":"user","role":"user"}]', "twice"), (b'[{"role":"\\ud800"}]', "surrogate")]:
+            file = super().write("bad.json", content)
+            self.assert_refused(run(*tokenize, file), "messages: ", word)
+            self.assert_refused(run(*tokenize, "-", stdin=content), "messages: ", word)
+            good = self.write("good.json", [{"role": "user", "content": "u"}])
+            self.assert_refused(run(*tokenize, good, "--tools", file), "tools: ", word)
+            self.assert_refused(run("parse", "--tools", file), "tools: ", word)
+        self.assert_refused(run(*tokenize, self.folder / "absent"), "absent")
+        self.assert_refused(run(*tokenize, self.folder), str(self.folder))
+
+    def test_flags_that_would_do_nothing_are_refused(self):
+        file = self.write("m.json", [{"role": "user", "content": "u"}])
+        for flag in [["--thinking", "off"], ["--effort", "low"], ["--tools", file], ["--continue"]]:
+            self.assert_refused(run("tokenize", "--model", MODEL, "text", *flag), flag[0], "--messages")
+            self.assert_refused(run("generate", "--model", MODEL, "--prompt", "x", *flag), flag[0], "--messages")
+        self.assert_refused(run("tokenize", "--model", MODEL, "text", "--print", "ids"), "--print")
+        self.assert_refused(self.prompt([{"role": "user"}], "--print", "prompt", "--json"), "--json")
+        self.assert_refused(self.prompt([{"role": "user"}], "--effort", ""), "--effort")
+        for command in [["tokenize", "--model", MODEL, "--messages", file], ["parse"]]:
+            self.assert_refused(run(*command, "--tools", "-", stdin=b"[]"), "--tools")
+
+    def test_streams_that_fail(self):
+        file = self.write("m.json", [{"role": "user", "content": "u"}])
+        for command in [["tokenize", "--model", MODEL, "--messages", file], ["parse"]]:
+            with open("/dev/full", "wb") as full:
+                result = run(*command, stdin=b"x", stdout=full)
+            self.assertEqual(result.code, 2)
+            self.assertIn("standard output", result.err)
+            reader, writer = os.pipe()
+            os.close(reader)
+            result = run(*command, stdin=b"x", stdout=writer)
+            os.close(writer)
+            self.assertEqual((result.code, result.err), (141, ""))
+
     def test_generate_answers_conversations(self):
-        flags = ["--thinking", "off", "--temperature", "0", "--max-tokens", "8", "--json"]
+        plain_flags = ["--temperature", "0", "--max-tokens", "8", "--json"]
+        flags = ["--thinking", "off", *plain_flags]
         chat = self.assert_runs(run("generate", "--model", MODEL, "--chat", 'Say "hi"', *flags)).records()[0]
         file = self.write("m.json", [{"role": "user", "content": 'Say "hi"'}])
         messages = self.assert_runs(run("generate", "--model", MODEL, "--messages", file, *flags)).records()[0]
         prompt = BOS + '<｜User｜>Say "hi"<｜Assistant｜></think>'
-        plain = self.assert_runs(run("generate", "--model", MODEL, "--prompt", prompt, *flags)).records()[0]
+        plain = self.assert_runs(run("generate", "--model", MODEL, "--prompt", prompt, *plain_flags)).records()[0]
         self.assertEqual(chat["token_ids"], plain["token_ids"])
         self.assertEqual(messages["token_ids"], plain["token_ids"])
         lines = self.folder / "in.jsonl"

@@ -36,6 +36,16 @@ class CommandLine(ProgramTest):
             with self.subTest(command):
                 self.assert_refused(run(command, "--model", MODEL, "--no-such-flag"), command)
         self.assert_refused(run("tokenize", "--model", MODEL, "--no-such-flag"), "--no-such-flag")
+        self.assert_refused(run("parse", "--first", "--second", "third"), "--first --second third")
+
+    def test_an_empty_name_is_refused_by_its_flag(self):
+        generate = ["generate", "--model", MODEL]
+        self.assert_refused(run(*generate, "--prompt", "x", "--output", ""), "--output")
+        for flag in ["--input", "--messages"]:
+            self.assert_refused(run(*generate, flag, ""), flag)
+        self.assert_refused(run(*generate, "--chat", "x", "--tools", ""), "--tools")
+        self.assert_refused(run("score", "--model", MODEL, "--input", ""), "--input")
+        self.assert_refused(run("tokenize", "--model", "", "x"), "--model")
 
     def test_missing_flag_is_refused_by_name(self):
         self.assert_refused(run("generate", "--prompt", "x"), "--model")
@@ -62,6 +72,10 @@ class CommandLine(ProgramTest):
                             ("--prefill-chunk", "0"), ("--max-batch", "0"), ("--logprobs", "-1")]:
             with self.subTest(flag=flag, value=value):
                 self.assert_refused(run("generate", "--model", MODEL, "--prompt", "a", flag, value))
+        for value in ["1e39", "-1e999", "inf", "1e-99"]:
+            with self.subTest(value=value):
+                result = run("generate", "--model", MODEL, "--prompt", "a", "--temperature", value)
+                self.assert_refused(result, f'"{value}" is out of the range of a float')
 
     def test_token_ids_are_checked(self):
         for ids in ["", ",", "1,,2", "1,x", "1, 2", "-1", "4294967296"]:
