@@ -14,7 +14,19 @@ namespace {
 using deepinfer::ChatDelta;
 using deepinfer::ChatParser;
 
-ChatDelta parse(std::string_view text, size_t step, const deepinfer::ChatParserOptions& options) {
+// Decides the types of parameters that do not say theirs.
+constexpr const char* kTools =
+    R"([{"function":{"name":"f","parameters":{"properties":{"a":{"type":"integer"}}}}}])";
+
+struct Parsed {
+  ChatDelta message;
+  bool malformed = false;
+  bool ended = false;
+
+  friend bool operator==(const Parsed&, const Parsed&) = default;
+};
+
+Parsed parse(std::string_view text, size_t step, const deepinfer::ChatParserOptions& options) {
   ChatParser parser(options);
   ChatDelta message;
   for (size_t at = 0; at < text.size(); at += step) {
@@ -24,7 +36,7 @@ ChatDelta parse(std::string_view text, size_t step, const deepinfer::ChatParserO
     message.append(std::move(delta));
   }
   message.append(parser.finish(true));
-  return message;
+  return {std::move(message), parser.malformed(), parser.ended()};
 }
 
 }  // namespace
@@ -38,12 +50,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                                 .stop = (data[0] & 8) != 0
                                                             ? std::vector<std::string>{"ab", "\n\n"}
                                                             : std::vector<std::string>{},
+                                                .tools = kTools,
                                                 .reasoning_holdback_bytes = 16};
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
-  const ChatDelta whole = parse(text, std::max<size_t>(text.size(), 1), options);
+  const Parsed whole = parse(text, std::max<size_t>(text.size(), 1), options);
   if (!(parse(text, 1 + (data[0] >> 4), options) == whole)) std::abort();
-  for (const deepinfer::ChatToolCall& call : whole.tool_calls) {
-    deepinfer::text::parse_json_value(call.arguments, "arguments", 80);
+  for (const deepinfer::ChatToolCall& call : whole.message.tool_calls) {
+    deepinfer::text::parse_json_value(call.arguments, "arguments");
   }
   return 0;
 }
