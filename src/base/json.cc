@@ -1,5 +1,6 @@
 #include "base/json.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -13,23 +14,20 @@ namespace {
 /// by linear search before adding it, which is quadratic in the size of an object.
 class Builder : public JsonEvents {
  public:
-  using JsonEvents::JsonEvents;
-
   Json take() { return std::move(root_); }
 
-  bool null() override { return add(nullptr); }
-  bool boolean(bool value) override { return add(value); }
-  bool number_integer(number_integer_t value) override { return add(value); }
-  bool number_unsigned(number_unsigned_t value) override { return add(value); }
-  bool number_float(number_float_t value, const string_t&) override { return add(value); }
-  bool string(string_t& value) override { return add(std::move(value)); }
-
- private:
+  void null() override { place(nullptr); }
+  void boolean(bool value) override { place(value); }
+  void negative(int64_t value) override { place(value); }
+  void not_negative(uint64_t value) override { place(value); }
+  void number(double value, const std::string&) override { place(value); }
+  void string(std::string value) override { place(std::move(value)); }
   void begin_object() override { open_.push_back(place(Json::object())); }
   void begin_array() override { open_.push_back(place(Json::array())); }
   void end_container() override { open_.pop_back(); }
   void member(std::string name) override { key_ = std::move(name); }
 
+ private:
   Json* place(Json value) {
     if (open_.empty()) {
       root_ = std::move(value);
@@ -44,10 +42,6 @@ class Builder : public JsonEvents {
     object.emplace_back(std::move(key_), std::move(value));
     return &object.back().second;
   }
-  bool add(Json value) {
-    place(std::move(value));
-    return true;
-  }
 
   Json root_;
   std::string key_;
@@ -57,8 +51,8 @@ class Builder : public JsonEvents {
 }  // namespace
 
 Json parse_json(std::string_view text, std::string_view source, int max_depth) {
-  Builder builder(source, max_depth);
-  builder.read(text);
+  Builder builder;
+  read_json(text, source, max_depth, builder);
   return builder.take();
 }
 

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <utility>
 
+#include "base/error.h"
 #include "base/json_events.h"
 
 namespace deepinfer::text {
@@ -14,33 +15,25 @@ namespace {
 /// Builds a JsonValue from parse events, so that no number passes through a double.
 class Builder : public JsonEvents {
  public:
-  using JsonEvents::JsonEvents;
-
-  void read(std::string_view text) {
-    // nlohmann skips it in front of a text, but then it is no JSON that could be passed on.
-    if (text.starts_with("\xEF\xBB\xBF")) fail_at(1, "a byte order mark");
-    JsonEvents::read(text);
-  }
   JsonValue take() { return std::move(root_); }
 
-  bool null() override { return add({}); }
-  bool boolean(bool value) override {
+  void null() override { place({}); }
+  void boolean(bool value) override {
     JsonValue v;
     v.kind = JsonValue::Kind::kBoolean;
     v.boolean = value;
-    return add(std::move(v));
+    place(std::move(v));
   }
-  bool number_integer(number_integer_t value) override { return number(std::to_string(value)); }
-  bool number_unsigned(number_unsigned_t value) override { return number(std::to_string(value)); }
-  bool number_float(number_float_t, const string_t& written) override { return number(written); }
-  bool string(string_t& value) override { return add(JsonValue::string(std::move(value))); }
-
- private:
+  void negative(int64_t value) override { number(std::to_string(value)); }
+  void not_negative(uint64_t value) override { number(std::to_string(value)); }
+  void number(double, const std::string& written) override { number(written); }
+  void string(std::string value) override { place(JsonValue::string(std::move(value))); }
   void begin_object() override { open(JsonValue::Kind::kObject); }
   void begin_array() override { open(JsonValue::Kind::kArray); }
   void end_container() override { open_.pop_back(); }
   void member(std::string name) override { open_.back()->keys.push_back(std::move(name)); }
 
+ private:
   void open(JsonValue::Kind kind) {
     JsonValue v;
     v.kind = kind;
@@ -48,16 +41,11 @@ class Builder : public JsonEvents {
     open_.push_back(&place(std::move(v)));
   }
 
-  bool number(std::string written) {
+  void number(std::string written) {
     JsonValue v;
     v.kind = JsonValue::Kind::kNumber;
     v.text = std::move(written);
-    return add(std::move(v));
-  }
-
-  bool add(JsonValue value) {
-    place(std::move(value));
-    return true;
+    place(std::move(v));
   }
 
   JsonValue& place(JsonValue value) {
@@ -208,8 +196,12 @@ const char* describe(JsonValue::Kind kind) {
 }
 
 JsonValue parse_json_value(std::string_view text, std::string_view source, int max_depth) {
-  Builder builder(source, max_depth);
-  builder.read(text);
+  // nlohmann skips it in front of a text, but then it is no JSON that could be passed on.
+  if (text.starts_with("\xEF\xBB\xBF")) {
+    fail(ErrorCode::kInvalidFile, "{}: not valid JSON at byte 1: a byte order mark", source);
+  }
+  Builder builder;
+  read_json(text, source, max_depth, builder);
   return builder.take();
 }
 
