@@ -59,6 +59,7 @@ TierStore::Stats TierStore::stats() const {
 
 std::vector<int64_t> TierStore::num_bytes() const {
   std::vector<int64_t> bytes;
+  bytes.reserve(tiers_.size());
   for (const auto& tier : tiers_) bytes.push_back(tier->num_bytes());
   return bytes;
 }

@@ -140,7 +140,7 @@ TEST_F(Tiers, RandomPromptsThroughASmallPoolEqualColdRuns) {
       prompts.push_back(tokens);
     }
   }
-  EXPECT_GT(cached, 1000);
+  EXPECT_GT(cached, 600);
 }
 
 TEST_F(Tiers, ACancelledLoadIsIgnored) {
