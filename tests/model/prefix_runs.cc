@@ -47,6 +47,7 @@ PrefixRuns::PrefixRuns(const std::filesystem::path& checkpoint, const Sizes& siz
             .snapshot_interval = sizes.snapshot_interval,
             .takes_snapshots = sizes.snapshot_units > 0};
   tiers_ = std::make_unique<cache::CacheTiers>(sizes.tiers, *prefixes_, shape, [this] {
+    const std::lock_guard gate(tier_gate_);
     ++num_loaded_;
     num_loaded_.notify_all();
   });

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -63,6 +64,8 @@ class PrefixRuns {
   }
 
   cache::PrefixCache& prefixes() { return *prefixes_; }
+  /// While a test holds it, the tiers' thread stops after the next load.
+  std::mutex& tier_gate() { return tier_gate_; }
   cache::CacheTiers& tiers() { return *tiers_; }
   cache::KvCache& caches() { return *caches_; }
   const checkpoint::ModelConfig& config() const { return checkpoint_->config(); }
@@ -89,6 +92,7 @@ class PrefixRuns {
   cache::RestartRules rules_;
   std::unique_ptr<cache::KvCache> caches_;
   std::unique_ptr<cache::PrefixCache> prefixes_;
+  std::mutex tier_gate_;
   std::atomic<int> num_loaded_ = 0;  // calls of the tiers' thread
   std::unique_ptr<cache::CacheTiers> tiers_;
 };

@@ -157,10 +157,15 @@ TEST_F(Tiers, ACancelledLoadIsIgnored) {
   runs.flush();
   EXPECT_TRUE(tiers.finish_loads(now).empty());
   // One that takes too long ends without its pages, and is ignored when it comes.
-  const auto late = tiers.start_load(prompt_, "", now);
-  ASSERT_TRUE(late.has_value());
-  const auto ended = tiers.finish_loads(now + 2 * cache::CacheTiers::kLoadTimeout);
-  EXPECT_EQ(ended, std::vector{*late});
+  {
+    const std::lock_guard hold(runs.tier_gate());
+    tiers.cancel(*tiers.start_load(prompt_, "", now));  // behind it the next one has to wait
+    const auto late = tiers.start_load(prompt_, "", now);
+    ASSERT_TRUE(late.has_value());
+    EXPECT_TRUE(tiers.finish_loads(now).empty());
+    const auto ended = tiers.finish_loads(now + 2 * cache::CacheTiers::kLoadTimeout);
+    EXPECT_EQ(ended, std::vector{*late});
+  }
   runs.flush();
   EXPECT_TRUE(tiers.finish_loads(now).empty());
   EXPECT_EQ(runs.prefixes().num_held(), 0);
