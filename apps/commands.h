@@ -14,6 +14,7 @@ int score(std::span<const std::string> arguments);
 int inspect(std::span<const std::string> arguments);
 int synth(std::span<const std::string> arguments);
 int tokenize(std::span<const std::string> arguments);
+int bench(std::span<const std::string> arguments);
 int parse(std::span<const std::string> arguments);
 
 }  // namespace deepinfer::apps

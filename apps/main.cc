@@ -29,11 +29,12 @@ struct Command {
   int (*run)(std::span<const std::string>);
 };
 
-constexpr std::array<Command, 6> kCommands = {{
+constexpr std::array<Command, 7> kCommands = {{
     {"generate", "continue prompts: one on the terminal, or a file of them", generate},
     {"score", "log-probabilities and perplexity of given texts", score},
     {"inspect", "describe and check a checkpoint folder", inspect},
     {"synth", "write a checkpoint with random weights", synth},
+    {"bench", "measure prefill, decode and every operation", bench},
     {"tokenize", "text or messages to token ids, and ids to text", tokenize},
     {"parse", "a completion to a message with reasoning and tool calls", parse},
 }};

@@ -31,6 +31,8 @@ struct EngineOptions {
       0;  ///< Most tokens of a request, prompt and output; 0: what the model and the pool allow.
   int64_t kv_tokens = 0;  ///< Tokens of context that the page pool holds; 0: max_batch requests of
                           ///< 4,096 tokens, but at least one of max_model_len if that is given.
+  bool profile = false;  ///< Count what operations cost: Engine::operation_stats(). Never changes a
+                         ///< result.
   bool show_progress = false;  ///< A progress bar on stderr when loading takes over a second.
 
   /// Throws kInvalidArgument naming the field, its value and the range.
@@ -138,6 +140,21 @@ struct EngineStats {
   int64_t pages_free = 0;
 };
 
+/// What the calls of one operation of the model cost since the start.
+struct OperationStats {
+  std::string name;  ///< "sparse_attention", …
+  int64_t calls = 0;
+  double seconds = 0;
+  double bytes = 0;  ///< That must cross memory at least: weights touched, activations, caches.
+  double operations = 0;  ///< Of products, attention and index scores: two per multiply-add.
+};
+
+/// What the machine can do at most, on the engine's threads.
+struct MachineLimits {
+  double read_bytes_per_second = 0;
+  double operations_per_second = 0;
+};
+
 struct ModelInfo {
   int64_t vocab_size = 0;
   int64_t max_model_len = 0;
@@ -167,6 +184,11 @@ class Engine {
   virtual const Tokenizer* tokenizer() const = 0;
   virtual ModelInfo model_info() const = 0;
   virtual EngineStats stats() const = 0;
+  /// One element per operation, in the order of a step; empty without EngineOptions::profile. Waits
+  /// for the step that runs.
+  virtual std::vector<OperationStats> operation_stats() = 0;
+  /// Measures them, which takes about a second; requests wait.
+  virtual MachineLimits measure_limits() = 0;
   /// Names checkpoint and numerics: equal fingerprints promise equal tokens.
   virtual std::string system_fingerprint() const = 0;
 };

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "cpu/dispatch.h"
 #include "cpu/operations.h"
+#include "ops/host_rows.h"
 
 namespace deepinfer::cpu {
 namespace {
@@ -15,9 +16,7 @@ namespace {
 class CpuBackend final : public ops::Backend {
  public:
   CpuBackend(ThreadPool& pool, const Kernels& kernels)
-      : workspace_(pool.num_threads()),
-        context_{pool, kernels, workspace_},
-        reference_(ops::make_reference_backend(ops::Numerics::kEngine, pool)) {}
+      : workspace_(pool.num_threads()), context_{pool, kernels, workspace_} {}
 
   std::string_view name() const override { return "cpu"; }
   /// One family for all levels: their bits are the same.
@@ -45,33 +44,37 @@ class CpuBackend final : public ops::Backend {
   void synchronize() override {}
 
   void resolve_rows(const ops::ResolveRowsParams& params) override {
-    reference_->resolve_rows(params);
+    check(params);
+    ops::resolve_rows_on_host(params);
   }
   void embed(const ops::EmbedParams& params) override { run(params, cpu::embed); }
   void engram(const ops::EngramParams& params) override { run(params, cpu::engram); }
-  void site_begin(const ops::SiteBeginParams& params) override { reference_->site_begin(params); }
+  void site_begin(const ops::SiteBeginParams& params) override { run(params, cpu::site_begin); }
   void qkv(const ops::QkvParams& params) override { run(params, cpu::qkv); }
-  void compress(const ops::CompressParams& params) override { reference_->compress(params); }
+  void compress(const ops::CompressParams& params) override { run(params, cpu::compress); }
   void index_select(const ops::IndexSelectParams& params) override {
-    reference_->index_select(params);
+    run(params, cpu::index_select);
   }
   void sparse_attention(const ops::SparseAttentionParams& params) override {
-    reference_->sparse_attention(params);
+    run(params, cpu::sparse_attention);
   }
   void window_store(const ops::WindowStoreParams& params) override {
-    reference_->window_store(params);
+    run(params, cpu::window_store);
   }
   void output_projection(const ops::OutputProjectionParams& params) override {
     run(params, cpu::output_projection);
   }
-  void site_end(const ops::SiteEndParams& params) override { reference_->site_end(params); }
+  void site_end(const ops::SiteEndParams& params) override { run(params, cpu::site_end); }
   void route(const ops::RouteParams& params) override { run(params, cpu::route); }
   void experts(const ops::ExpertsParams& params) override { run(params, cpu::experts); }
   void combine(const ops::CombineParams& params) override { run(params, cpu::combine); }
-  void tap(const ops::TapParams& params) override { reference_->tap(params); }
+  void tap(const ops::TapParams& params) override { run(params, cpu::tap); }
   void logits(const ops::LogitsParams& params) override { run(params, cpu::logits); }
-  void sample(const ops::SampleParams& params) override { reference_->sample(params); }
-  void commit(const ops::CommitParams& params) override { reference_->commit(params); }
+  void sample(const ops::SampleParams& params) override { run(params, cpu::sample); }
+  void commit(const ops::CommitParams& params) override {
+    check(params);
+    ops::commit_on_host(params);
+  }
 
  private:
   /// Checks and runs one operation, and takes its scratch memory back.
@@ -85,7 +88,6 @@ class CpuBackend final : public ops::Backend {
 
   Workspace workspace_;
   Context context_;
-  std::unique_ptr<ops::Backend> reference_;
 };
 
 }  // namespace

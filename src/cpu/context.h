@@ -24,6 +24,12 @@ struct Context {
       body(begin, end);
     });
   }
+  /// Memory of this thread, empty: taken inside a parallel loop's body.
+  Arena& fresh_arena() const {
+    Arena& arena = workspace.own(ThreadPool::thread_index());
+    arena.reset();
+    return arena;
+  }
 };
 
 }  // namespace deepinfer::cpu

@@ -37,8 +37,13 @@ struct GateTask {
   BFloat16* stream;  // [d], in and out
 };
 
+/// The functions of kernels/math.h.
+enum class Function : uint8_t { kExp, kLog, kLog1p, kSigmoid, kSoftplus };
+
 /// Kernels on rows: everything but products. Fields are of one row unless they say otherwise.
 struct RowKernels {
+  /// y[i] = function(x[i]): what tests measure the functions by.
+  void (*evaluate)(Function function, const float* x, int64_t n, float* y);
   /// Σ x².
   float (*sum_squares)(const BFloat16* x, int64_t n);
   /// rms(x; w) → bf16; out may be x.
@@ -79,6 +84,16 @@ struct RowKernels {
                      float* scores);
   /// Places of 16·n scores that are above `bound`, ascending; returns how many.
   int64_t (*find_above)(const float* scores, int64_t n, float bound, int32_t* places);
+
+  /// The arithmetic of drawing tokens: ops::SampleMath.
+  double (*exp_double)(double x);
+  double (*gumbel_noise)(uint32_t word);
+  float (*largest)(const float* logits, int64_t n);
+  double (*log_sum_exp)(const float* logits, int64_t n, float max);
+
+  /// What the machine is measured with: kernels/limits.h.
+  float (*read_all)(const uint8_t* bytes, int64_t n);
+  double (*multiply_add)(int64_t rounds);
 };
 
 }  // namespace deepinfer::cpu

@@ -16,11 +16,13 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "cpu/backend.h"
+#include "cpu/machine_limits.h"
 #include "engine/mailbox.h"
 #include "engine/output_stream.h"
 #include "engine/runner.h"
 #include "engine/scoring.h"
 #include "engine/step_loop.h"
+#include "ops/profiling_backend.h"
 #include "sampling/sample_row.h"
 #include "text/engram_token_map.h"
 
@@ -141,7 +143,10 @@ class EngineImpl final : public Engine {
         token_map_(load_token_map(*checkpoint_, tokenizer())),
         context_(context_limits(options, checkpoint_->config())),
         pool_(options.threads, ThreadPool::Pinning::kCores),
-        backend_(make_backend(options, pool_)),
+        profiler_(options.profile ? ops::make_profiling_backend(make_backend(options, pool_))
+                                  : nullptr),
+        plain_backend_(options.profile ? nullptr : make_backend(options, pool_)),
+        backend_(options.profile ? profiler_.get() : plain_backend_.get()),
         pages_(context_.kv_tokens / cache::kPageTokens),
         limits_{.num_layers = checkpoint_->config().num_layers,
                 .page_tokens = cache::kPageTokens,
@@ -168,6 +173,15 @@ class EngineImpl final : public Engine {
             .eos_token_id = config.eos_token_id};
   }
   EngineStats stats() const override { return loop_.stats(); }
+  std::vector<OperationStats> operation_stats() override {
+    return on_engine_thread<std::vector<OperationStats>>([this] { return collect_operations(); });
+  }
+  MachineLimits measure_limits() override {
+    return on_engine_thread<MachineLimits>([this] {
+      const cpu::MachineLimits limits = cpu::measure_limits(pool_);
+      return MachineLimits{limits.read_bytes_per_second, limits.operations_per_second};
+    });
+  }
   std::string system_fingerprint() const override {
     return fmt::format("{}-{:016x}", backend_->numerics_id(), checkpoint_->fingerprint());
   }
@@ -183,6 +197,15 @@ class EngineImpl final : public Engine {
   void check_tokens(std::span<const int32_t> tokens) const;
   ScoreResult run_score(const std::vector<int32_t>& tokens, bool want_logits);
   std::vector<TraceTensor> run_trace(const std::vector<int32_t>& tokens);
+  std::vector<OperationStats> collect_operations() const;
+  /// Runs `task` between two steps and waits for its result.
+  template <typename Result>
+  Result on_engine_thread(std::function<Result()> task) {
+    auto job = std::make_shared<std::packaged_task<Result()>>(std::move(task));
+    std::future<Result> result = job->get_future();
+    post([job = std::move(job)] { (*job)(); });
+    return result.get();
+  }
   /// Hands a job to the engine thread. Errors: kInternal when that has stopped.
   void post(engine::Mailbox::Job job);
   void run();
@@ -192,7 +215,9 @@ class EngineImpl final : public Engine {
   std::vector<int32_t> token_map_;
   ContextLimits context_;
   ThreadPool pool_;
-  std::unique_ptr<ops::Backend> backend_;
+  std::unique_ptr<ops::ProfilingBackend> profiler_;  // null: nobody counts
+  std::unique_ptr<ops::Backend> plain_backend_;      // null: the profiler has it
+  ops::Backend* backend_;                            // one of these
   cache::IndexPool pages_;
   scheduler::Limits limits_;
   engine::Runner runner_;
@@ -300,12 +325,23 @@ ScoreResult EngineImpl::run_score(const std::vector<int32_t>& tokens, bool want_
 }
 
 std::vector<TraceTensor> EngineImpl::run_trace(const std::vector<int32_t>& tokens) {
-  auto task = std::make_shared<std::packaged_task<std::vector<TraceTensor>()>>([this, tokens] {
+  return on_engine_thread<std::vector<TraceTensor>>([this, tokens] {
     return engine::trace_sequence(*checkpoint_, *backend_, token_map_, tokens);
   });
-  std::future<std::vector<TraceTensor>> trace = task->get_future();
-  post([task = std::move(task)] { (*task)(); });
-  return trace.get();
+}
+
+std::vector<OperationStats> EngineImpl::collect_operations() const {
+  std::vector<OperationStats> stats;
+  if (profiler_ == nullptr) return stats;
+  const ops::Profile& profile = profiler_->profile();
+  for (size_t i = 0; i < profile.size(); ++i) {
+    stats.push_back({.name = std::string(ops::to_string(static_cast<ops::Operation>(i))),
+                     .calls = profile[i].calls,
+                     .seconds = profile[i].seconds,
+                     .bytes = profile[i].bytes,
+                     .operations = profile[i].operations});
+  }
+  return stats;
 }
 
 }  // namespace

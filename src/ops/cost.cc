@@ -72,9 +72,10 @@ Cost cost_of(const SiteBeginParams& p) {
 
 Cost cost_of(const QkvParams& p) {
   const int64_t rows = p.x.dim(0);
+  const int64_t queries = p.q.dim(0);
   return {.bytes = bytes_of(p.wq_a) + bytes_of(p.wq_b) + bytes_of(p.wkv) +
                    bytes_of({p.x, p.r, p.q, p.window_codes, p.window_scales}),
-          .operations = product(p.wq_a, rows) + product(p.wq_b, rows) + product(p.wkv, rows)};
+          .operations = product(p.wq_a, queries) + product(p.wq_b, queries) + product(p.wkv, rows)};
 }
 
 Cost cost_of(const CompressParams& p) {

@@ -6,7 +6,7 @@ import unittest
 
 from program import BINARY, MODEL, ProgramTest, run
 
-COMMANDS = ["generate", "score", "inspect", "synth", "tokenize", "parse"]
+COMMANDS = ["generate", "score", "inspect", "synth", "bench", "tokenize", "parse"]
 
 
 class CommandLine(ProgramTest):

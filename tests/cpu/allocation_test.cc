@@ -114,7 +114,9 @@ TEST(SteadyDecode, AllocatesNothing) {
       for (int64_t position = 0; position < cache::kPageTokens; ++position) {
         allocated += decoder.step(position);
       }
-      if (round == 0) EXPECT_GT(allocated, 0);  // the counter counts
+      if (round == 0) {
+        EXPECT_GT(allocated, 0);  // the counter counts
+      }
     }
     EXPECT_EQ(allocated, 0) << threads << " threads";
   }

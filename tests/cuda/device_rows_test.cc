@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cuda/device/rows.cuh"
-#include "ops/reference/rows.h"
+#include "ops/addresses.h"
 #include "tensor/tensor.h"
 
 namespace deepinfer::cuda {
@@ -69,12 +69,11 @@ TEST(DeviceRows, AreFoundLikeTheReferences) {
       for (int64_t b = 0; b < step.num_rows; ++b) {
         const int64_t position = view.position[b];
         for (int64_t t = position - 100; t < position + 100; t += 7) {
-          ASSERT_EQ(row_at(view, b, t, running),
-                    ops::reference::row_at(rows, b, t, running).value_or(-1));
+          ASSERT_EQ(row_at(view, b, t, running), ops::row_at(rows, b, t, running).value_or(-1));
         }
         for (const int64_t period : {16, 48}) {
           ASSERT_EQ(is_overwritten(view, b, period, running),
-                    ops::reference::is_overwritten(rows, b, period, running));
+                    ops::is_overwritten(rows, b, period, running));
         }
       }
     }
@@ -105,7 +104,7 @@ TEST(DeviceRows, EntriesAreFoundLikeTheReferences) {
     const PagesView view = view_of(pages, slots);
     for (int64_t slot = 0; slot < 2; ++slot) {
       for (int32_t entry = -1; entry < 4 * per_page; ++entry) {
-        const auto want = ops::reference::find_entry(pages, slots, slot, entry);
+        const auto want = ops::find_entry(pages, slots, slot, entry);
         const EntryPlace place = place_of(view, slot, entry);
         ASSERT_EQ(place.page >= 0, want.has_value()) << slot << " " << entry;
         if (!want) continue;

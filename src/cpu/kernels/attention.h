@@ -77,8 +77,19 @@ void score_block(const float* q, const float* keys, int64_t head_dim, float scal
       for (int k = 0; k < kKeys; ++k) sums[h][k] = fma(query, key[k], sums[h][k]);
     }
   }
-  for (int h = 0; h < kHeads; ++h) {
-    for (int k = 0; k < kKeys; ++k) scores[h * kTileKeys + k] = reduce_add(sums[h][k]) * scale;
+  if constexpr (kHeads == 4 && kKeys == 4) {
+    // Sixteen sums side by side, in the order that reduce_add_each() turns to heads × keys.
+    const V by_key[16] = {sums[0][0], sums[1][0], sums[2][0], sums[3][0],  //
+                          sums[0][1], sums[1][1], sums[2][1], sums[3][1],  //
+                          sums[0][2], sums[1][2], sums[2][2], sums[3][2],  //
+                          sums[0][3], sums[1][3], sums[2][3], sums[3][3]};
+    alignas(64) float block[16];
+    (reduce_add_each(by_key) * V::set1(scale)).store(block);
+    for (int h = 0; h < 4; ++h) std::memcpy(scores + h * kTileKeys, block + 4 * h, 16);
+  } else {
+    for (int h = 0; h < kHeads; ++h) {
+      for (int k = 0; k < kKeys; ++k) scores[h * kTileKeys + k] = reduce_add(sums[h][k]) * scale;
+    }
   }
 }
 

@@ -2,8 +2,10 @@
 
 #include "cpu/kernels/attention.h"
 #include "cpu/kernels/index.h"
+#include "cpu/kernels/limits.h"
 #include "cpu/kernels/rotation.h"
 #include "cpu/kernels/rows.h"
+#include "cpu/kernels/sample.h"
 #include "cpu/kernels/site.h"
 #include "cpu/row_kernels.h"
 
@@ -12,7 +14,8 @@ namespace deepinfer::cpu {
 /// The row kernels over one vector type.
 template <typename V>
 constexpr RowKernels make_row_kernels() {
-  return {.sum_squares = sum_squares<V, BFloat16>,
+  return {.evaluate = evaluate<V>,
+          .sum_squares = sum_squares<V, BFloat16>,
           .rms_norm = rms_norm_row<V, BFloat16, BFloat16>,
           .rms_norm_f32 = rms_norm_row<V, BFloat16, float>,
           .rotation = rotation<V>,
@@ -30,7 +33,13 @@ constexpr RowKernels make_row_kernels() {
           .pack_query = pack_query<V>,
           .pack_keys = pack_keys<V>,
           .score_keys = score_keys<V>,
-          .find_above = find_above<V>};
+          .find_above = find_above<V>,
+          .exp_double = exp_double<V>,
+          .gumbel_noise = gumbel_double<V>,
+          .largest = largest_logit<V>,
+          .log_sum_exp = log_sum_exp<V>,
+          .read_all = read_all<V>,
+          .multiply_add = multiply_add<V>};
 }
 
 }  // namespace deepinfer::cpu

@@ -54,6 +54,22 @@ void map_floats(const float* x, int64_t n, float* out, const F& f) {
   for_vectors<V>(n, [&](int64_t i, auto load, auto store) { store(f(load(x + i)), out + i); });
 }
 
+template <typename V>
+void evaluate(Function function, const float* x, int64_t n, float* y) {
+  switch (function) {
+    case Function::kExp:
+      return map_floats<V>(x, n, y, [](V v) { return exp(v); });
+    case Function::kLog:
+      return map_floats<V>(x, n, y, [](V v) { return log(v); });
+    case Function::kLog1p:
+      return map_floats<V>(x, n, y, [](V v) { return log1p(v); });
+    case Function::kSigmoid:
+      return map_floats<V>(x, n, y, [](V v) { return sigmoid(v); });
+    case Function::kSoftplus:
+      return map_floats<V>(x, n, y, [](V v) { return softplus(v); });
+  }
+}
+
 /// The mixing matrix [m, m] from its logits, in place: softmax over k plus ε, then columns and rows
 /// normalised in turn, ending on columns. kStreams > 0 is m, known to the compiler.
 template <typename V, int kStreams>

@@ -251,6 +251,31 @@ inline float reduce_max(F32x16 a) {
   return _mm512_reduce_max_ps(a.v);
 }
 
+/// reduce_add of sixteen vectors at once: lane 4b + g is that of sums[4g + b].
+inline F32x16 reduce_add_each(const F32x16* sums) {
+  __m512 eight[8];  // in halves of 256 bits
+  for (int i = 0; i < 8; ++i) {
+    const __m512 a = sums[2 * i].v;
+    const __m512 b = sums[2 * i + 1].v;
+    eight[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xEE));
+  }
+  __m512 four[4];  // in quarters of 128 bits
+  for (int i = 0; i < 4; ++i) {
+    const __m512 a = eight[2 * i];
+    const __m512 b = eight[2 * i + 1];
+    four[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
+  }
+  __m512 two[2];
+  for (int i = 0; i < 2; ++i) {
+    const __m512d a = _mm512_castps_pd(four[2 * i]);
+    const __m512d b = _mm512_castps_pd(four[2 * i + 1]);
+    two[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)),
+                           _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+  }
+  return {_mm512_add_ps(_mm512_shuffle_ps(two[0], two[1], 0x88),
+                        _mm512_shuffle_ps(two[0], two[1], 0xDD))};
+}
+
 /// Four channels of every lane: unsigned times signed bytes, added in pairs to 16-bit words.
 inline I32x16 multiply_bytes(I32x16 a, I32x16 b) {
   return {_mm512_maddubs_epi16(a.v, b.v)};

@@ -6,7 +6,7 @@
 #include "ops/rows.h"
 
 /// Where the rows of a step and the entries of a slot are, on the device: the same answers as
-/// ops/reference/rows.h.
+/// ops/addresses.h.
 namespace deepinfer::cuda {
 
 /// The pointers of a RowBatch that operations read.

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "ops/host_rows.h"
 #include "ops/reference/reference.h"
 
 namespace deepinfer::ops {
@@ -42,7 +43,8 @@ class ReferenceBackend final : public Backend {
   void synchronize() override {}
 
   void resolve_rows(const ResolveRowsParams& params) override {
-    run(params, reference::resolve_rows);
+    check(params);
+    resolve_rows_on_host(params);
   }
   void embed(const EmbedParams& params) override { run(params, reference::embed); }
   void engram(const EngramParams& params) override { run(params, reference::engram); }
@@ -68,7 +70,10 @@ class ReferenceBackend final : public Backend {
   void tap(const TapParams& params) override { run(params, reference::tap); }
   void logits(const LogitsParams& params) override { run(params, reference::logits); }
   void sample(const SampleParams& params) override { run(params, reference::sample); }
-  void commit(const CommitParams& params) override { run(params, reference::commit); }
+  void commit(const CommitParams& params) override {
+    check(params);
+    commit_on_host(params);
+  }
 
  private:
   template <typename Params>

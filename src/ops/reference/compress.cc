@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "ops/addresses.h"
 #include "ops/reference/reference.h"
-#include "ops/reference/rows.h"
 #include "tensor/quantize.h"
 
 namespace deepinfer::ops::reference {

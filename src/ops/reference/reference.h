@@ -7,7 +7,6 @@
 /// after check().
 namespace deepinfer::ops::reference {
 
-void resolve_rows(const Context& context, const ResolveRowsParams& params);
 void embed(const Context& context, const EmbedParams& params);
 void engram(const Context& context, const EngramParams& params);
 void site_begin(const Context& context, const SiteBeginParams& params);
@@ -24,6 +23,5 @@ void combine(const Context& context, const CombineParams& params);
 void tap(const Context& context, const TapParams& params);
 void logits(const Context& context, const LogitsParams& params);
 void sample(const Context& context, const SampleParams& params);
-void commit(const Context& context, const CommitParams& params);
 
 }  // namespace deepinfer::ops::reference

@@ -2,8 +2,8 @@
 #include <array>
 #include <cmath>
 
+#include "ops/addresses.h"
 #include "ops/reference/reference.h"
-#include "ops/reference/rows.h"
 #include "tensor/quantize.h"
 
 namespace deepinfer::ops::reference {

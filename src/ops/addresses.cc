@@ -1,8 +1,8 @@
-#include "ops/reference/rows.h"
+#include "ops/addresses.h"
 
 #include "base/error.h"
 
-namespace deepinfer::ops::reference {
+namespace deepinfer::ops {
 namespace {
 
 /// Row `row` of page `page`, or null if there are no such pages.
@@ -53,4 +53,4 @@ StoredEntry entry_at(const CompressedPages& pages, const SlotState& slots, int64
   return *found;
 }
 
-}  // namespace deepinfer::ops::reference
+}  // namespace deepinfer::ops

@@ -5,8 +5,8 @@
 
 #include "ops/rows.h"
 
-/// Where the rows of a step and the entries of a slot are.
-namespace deepinfer::ops::reference {
+/// Where the rows of a step and the entries of a slot are, for backends that read them on the host.
+namespace deepinfer::ops {
 
 /// Batch row that holds `position` of row b's slot in this step, if it is one of the `num_rows`
 /// that run in the operation.
@@ -30,4 +30,4 @@ std::optional<StoredEntry> find_entry(const CompressedPages& pages, const SlotSt
 StoredEntry entry_at(const CompressedPages& pages, const SlotState& slots, int64_t slot,
                      int64_t entry);
 
-}  // namespace deepinfer::ops::reference
+}  // namespace deepinfer::ops
