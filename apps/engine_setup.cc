@@ -30,6 +30,14 @@ void add_engine_flags(Flags& flags, EngineOptions& options) {
                 "Most tokens of a request, prompt and output; 0: as many as fit (default 0)");
   flags.integer("--kv-tokens", &options.kv_tokens, 0,
                 "Tokens of context kept for all requests together; 0: by --max-batch (default 0)");
+  flags.text("--replay", "MODE", &options.replay,
+             "exact, or bounded: layers above the last KV source see only the end of a prompt, "
+             "which changes the tokens (default exact)");
+  flags.integer("--keep-tokens", &options.keep_tokens, 1,
+                "With --replay bounded: how many tokens that end has (default 140)");
+  flags.integer("--snapshots", &options.snapshots, 0,
+                "Places where a prompt that is sent again can start, 0: no reuse of window keys "
+                "(default 64). Never changes a result");
 }
 
 namespace {

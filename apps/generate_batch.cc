@@ -68,7 +68,10 @@ void GenerateBatch::submit(const Line& line) {
     try {
       std::vector<int32_t> prompt = take_tokens(entry, engine_, chat_);
       pending.prompt_tokens = std::ssize(prompt);
-      pending.stream = engine_.submit({std::move(prompt), std::move(entry.sampling)});
+      pending.stream = engine_.submit({.prompt = std::move(prompt),
+                                       .sampling = std::move(entry.sampling),
+                                       .priority = entry.priority,
+                                       .cache_salt = std::move(entry.cache_salt)});
     } catch (const Error& refusal) {
       // A fault of the program is not the line's.
       if (refusal.code() == ErrorCode::kInternal) throw;

@@ -125,6 +125,18 @@ bool assign_sampling_field(SamplingParams& params, const std::string& key, const
   return false;
 }
 
+/// Fields of the request that are not sampling parameters.
+bool assign_request_field(Entry& entry, const std::string& key, const Json& value) {
+  if (key == "priority") {
+    assign(entry.priority, value, key);
+  } else if (key == "cache_salt") {
+    assign(entry.cache_salt, value, key);
+  } else {
+    return false;
+  }
+  return true;
+}
+
 void assign_id(Entry& entry, const Json& value) {
   if (!value.is_string() && !value.is_number_integer()) {
     fail_type("id", value, "a string or an integer");
@@ -163,7 +175,10 @@ void parse_fields(Entry& entry, const Line& line, const std::string& where, bool
   if (const auto id = json.find("id"); id != json.end()) assign_id(entry, *id);
   for (const auto& [key, value] : json.items()) {
     if (key == "id" || assign_input(entry, key, value, for_score)) continue;
-    if (!for_score && assign_sampling_field(entry.sampling, key, value)) continue;
+    if (!for_score && (assign_sampling_field(entry.sampling, key, value) ||
+                       assign_request_field(entry, key, value))) {
+      continue;
+    }
     fail(ErrorCode::kInvalidArgument, "unknown field \"{}\"", clip(key));
   }
   if (!entry.text && !entry.tokens && !entry.messages_json) {

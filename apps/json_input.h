@@ -21,11 +21,14 @@ struct Entry {
   std::optional<std::vector<int32_t>> tokens;  ///< "tokens".
   std::optional<std::string> messages_json;    ///< "messages", as JSON.
   SamplingParams sampling;
-  std::string error;  ///< Empty: none. Names the file, the line and the field.
+  int32_t priority = 0;                   ///< As in Request.
+  std::optional<std::string> cache_salt;  ///< As in Request.
+  std::string error;                      ///< Empty: none. Names the file, the line and the field.
 };
 
-/// Reads a line of generate: {"id", "prompt" or "tokens" or "messages", sampling fields by their
-/// API names}; fields that the line lacks come from `defaults`. Every other field is an error.
+/// Reads a line of generate: {"id", "prompt" or "tokens" or "messages", "priority", "cache_salt",
+/// sampling fields by their API names}; fields that the line lacks come from `defaults`. Every
+/// other field is an error.
 Entry parse_generate_line(const Line& line, std::string_view source,
                           const SamplingParams& defaults);
 

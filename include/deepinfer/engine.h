@@ -31,6 +31,12 @@ struct EngineOptions {
       0;  ///< Most tokens of a request, prompt and output; 0: what the model and the pool allow.
   int64_t kv_tokens = 0;  ///< Tokens of context that the page pool holds; 0: max_batch requests of
                           ///< 4,096 tokens, but at least one of max_model_len if that is given.
+  std::string replay = "exact";  ///< "exact", or "bounded": the layers above the last KV source see
+                                 ///< only the last keep_tokens of a prompt; other tokens, sooner.
+  int64_t keep_tokens = 140;     ///< With bounded replay; at least the model's window.
+  bool prefix_cache = true;      ///< Reuse what earlier requests left of equal prompts.
+  int64_t snapshots = 64;        ///< Ring snapshots that the cache holds; 0: none.
+  int64_t snapshot_interval = 2048;  ///< Prompt tokens between two of them, whole pages of 64.
   bool profile = false;  ///< Count what operations cost: Engine::operation_stats(). Never changes a
                          ///< result.
   bool show_progress = false;  ///< A progress bar on stderr when loading takes over a second.
@@ -41,8 +47,15 @@ struct EngineOptions {
 
 /// A prompt to continue.
 struct Request {
+  static constexpr int32_t kMaxPriority = 100;
+  static constexpr size_t kMaxCacheSaltBytes = 1024;
+
   std::vector<int32_t> prompt;  ///< Token ids, at least one, each in [0, vocab_size).
-  SamplingParams sampling;
+  SamplingParams sampling = {};
+  int32_t priority = 0;  ///< In [-100, 100]; higher ones are served sooner. Nobody waits for ever.
+  std::optional<std::string> cache_salt =
+      {};  ///< Only requests of equal salts share what is cached of
+           ///< their prompts. Text (UTF-8), not empty.
 };
 
 enum class FinishReason {
@@ -75,6 +88,7 @@ struct OutputDelta {
   FinishReason finish_reason = FinishReason::kNone;
   std::string error;  ///< With kError: what happened, and its kind.
   ErrorCode error_code = ErrorCode::kInternal;
+  int64_t cached_tokens = 0;  ///< In the last delta, as in Completion.
 };
 
 /// The output of one request: used by one thread at a time. Destroying it cancels the request.
@@ -105,6 +119,8 @@ struct Completion {
   FinishReason finish_reason = FinishReason::kNone;
   std::string error;  ///< With kError, as in OutputDelta.
   ErrorCode error_code = ErrorCode::kInternal;
+  int64_t cached_tokens = 0;  ///< Prompt tokens that no layer computed, because an earlier request
+                              ///< had left them in the cache.
 };
 /// Drains a stream.
 Completion collect(OutputStream& stream);
@@ -129,15 +145,33 @@ struct ScoreResult {
   std::vector<TraceTensor> trace;
 };
 
-/// Counters of a running engine.
+/// Counters of a running engine: what is now, and sums since its start.
 struct EngineStats {
-  int64_t waiting = 0;
+  int64_t waiting = 0;  ///< Requests in the queue.
   int64_t running = 0;
+
   int64_t steps = 0;
-  int64_t rows = 0;  ///< Rows computed since the start.
+  int64_t rows = 0;  ///< Rows computed; replayed_rows of them only to rebuild rings.
+  int64_t replayed_rows = 0;
+  int64_t layer_rows = 0;       ///< Rows times the layers they ran through …
+  int64_t full_layer_rows = 0;  ///< … and what that would be had each run through all.
+  double step_seconds = 0;      ///< The device was busy so long.
+  double plan_seconds = 0;      ///< Planning took so long, while the device was busy.
+
   int64_t preemptions = 0;
-  int64_t pages_total = 0;
+  int64_t failed_steps = 0;
+  int64_t prompt_tokens = 0;  ///< Of all starts of requests, preempted ones again.
+  int64_t cached_tokens = 0;  ///< Those of them that no layer computed.
+
+  int64_t pages_total = 0;  ///< = free + cached + held.
   int64_t pages_free = 0;
+  int64_t pages_cached = 0;  ///< Of no request, but known and ready for the next.
+  int64_t pages_held = 0;    ///< Of requests.
+  int64_t page_evictions = 0;
+  int64_t snapshot_units_total = 0;  ///< Memory of ring snapshots, likewise.
+  int64_t snapshot_units_free = 0;
+  int64_t snapshot_units_cached = 0;
+  int64_t snapshot_units_held = 0;
 };
 
 /// What the calls of one operation of the model cost since the start.

@@ -1,30 +1,26 @@
 #include "deepinfer/engine.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <future>
-#include <limits>
 #include <new>
 #include <thread>
 #include <tuple>
 #include <utility>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
-#include "cpu/backend.h"
 #include "cpu/machine_limits.h"
 #include "engine/mailbox.h"
 #include "engine/output_stream.h"
 #include "engine/runner.h"
 #include "engine/scoring.h"
+#include "engine/setup.h"
 #include "engine/step_loop.h"
+#include "engine/step_thread.h"
 #include "ops/profiling_backend.h"
 #include "sampling/sample_row.h"
-#include "text/engram_token_map.h"
 
 namespace deepinfer {
 namespace {
@@ -32,131 +28,33 @@ namespace {
 using checkpoint::Checkpoint;
 using checkpoint::ModelConfig;
 
-/// Tokens of context that a running request gets on average when nobody says how many.
-constexpr int64_t kDefaultRequestTokens = 4096;
-/// Most rows whose logits a step computes beyond one per request: scoring goes in steps of so many.
-constexpr int64_t kScoreRows = 64;
-
-std::optional<Tokenizer> load_tokenizer(const std::filesystem::path& directory,
-                                        const ModelConfig& config) {
-  if (!entry_exists(directory / "tokenizer.json")) return std::nullopt;
-  Tokenizer tokenizer = Tokenizer::load(directory);
-  if (tokenizer.vocab_size() > config.vocab_size) {
-    fail(ErrorCode::kInvalidFile, "{}: {} tokens, but the model's vocab_size is {}",
-         (directory / "tokenizer.json").string(), tokenizer.vocab_size(), config.vocab_size);
-  }
-  return tokenizer;
-}
-
-/// Engram's compressed id of every token: from engram_token_map.json if the folder has it, else
-/// from the tokenizer.
-std::vector<int32_t> load_token_map(const Checkpoint& checkpoint, const Tokenizer* tokenizer) {
-  const ModelConfig& config = checkpoint.config();
-  if (config.engram_layers.empty()) return {};
-  if (checkpoint.engram_token_map()) return *checkpoint.engram_token_map();
-  const std::string directory = checkpoint.directory().string();
-  if (tokenizer == nullptr) {
-    fail(ErrorCode::kNotFound,
-         "{}: the model has Engram layers, which need engram_token_map.json or tokenizer.json",
-         directory);
-  }
-  std::vector<int32_t> map = text::derive_engram_token_map(*tokenizer);
-  const int64_t size = int64_t{*std::ranges::max_element(map)} + 1;
-  if (static_cast<int64_t>(map.size()) != config.vocab_size ||
-      size != config.engram_compressed_vocab_size) {
-    fail(ErrorCode::kInvalidFile,
-         "{}/tokenizer.json: its Engram map has {} tokens and {} compressed ids, config.json says "
-         "{} "
-         "(vocab_size) and {} (engram_compressed_vocab_size)",
-         directory, map.size(), size, config.vocab_size, config.engram_compressed_vocab_size);
-  }
-  return map;
-}
-
-/// What the options and the model leave of pool and context, in tokens.
-struct ContextLimits {
-  int64_t kv_tokens;  // a multiple of the page size
-  int64_t max_model_len;
-};
-
-/// Refuses caches that this machine cannot hold, before anything is allocated for them.
-void check_memory(const EngineOptions& options, const ModelConfig& config, int64_t kv_tokens) {
-  const cache::CacheShape shape = model::Model::cache_shape(config);
-  const int64_t pages = kv_tokens / cache::kPageTokens;
-  const auto slots = static_cast<double>(options.max_batch);
-  const double counts = slots * static_cast<double>(config.vocab_size) * sizeof(int32_t);
-  const double bytes = static_cast<double>(pages * shape.page_bytes()) +
-                       slots * static_cast<double>(shape.slot_bytes()) + counts;
-  const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
-                        static_cast<double>(::sysconf(_SC_PAGE_SIZE));
-  if (bytes > memory) {
-    constexpr double kGiB = 1024.0 * 1024 * 1024;
-    fail(ErrorCode::kResourceExhausted,
-         "kv_tokens {} and max_batch {} need {:.1f} GiB of caches, this machine has {:.1f}: lower "
-         "one of them",
-         kv_tokens, options.max_batch, bytes / kGiB, memory / kGiB);
-  }
-}
-
-ContextLimits context_limits(const EngineOptions& options, const ModelConfig& config) {
-  const int64_t limit = config.max_positions;
-  const int64_t asked = options.max_model_len;
-  if (asked > limit) {
-    fail(ErrorCode::kInvalidArgument, "max_model_len is {}, but the model's context is {}", asked,
-         limit);
-  }
-  int64_t tokens = options.kv_tokens;
-  if (tokens == 0) {
-    tokens = std::max(options.max_batch * std::min(kDefaultRequestTokens, limit), asked);
-  }
-  const int64_t pages = (tokens + cache::kPageTokens - 1) / cache::kPageTokens;
-  tokens = pages * cache::kPageTokens;
-  if (pages > std::numeric_limits<int32_t>::max()) {
-    fail(ErrorCode::kInvalidArgument, "kv_tokens is {}, expected at most {}", options.kv_tokens,
-         int64_t{std::numeric_limits<int32_t>::max()} * cache::kPageTokens);
-  }
-  if (asked > tokens) {
-    fail(ErrorCode::kInvalidArgument,
-         "max_model_len is {}, but kv_tokens {} holds {}: raise kv_tokens or lower max_model_len",
-         asked, options.kv_tokens, tokens);
-  }
-  check_memory(options, config, tokens);
-  return {.kv_tokens = tokens, .max_model_len = asked > 0 ? asked : std::min(limit, tokens)};
-}
-
-/// Exact numerics are the reference's alone; everything else is fastest on the cpu backend.
-std::unique_ptr<ops::Backend> make_backend(const EngineOptions& options, ThreadPool& pool) {
-  if (options.numerics == "exact") {
-    return ops::make_reference_backend(ops::Numerics::kExact, pool);
-  }
-  if (options.backend == "reference") {
-    return ops::make_reference_backend(ops::Numerics::kEngine, pool);
-  }
-  return cpu::make_cpu_backend(pool, {.level = options.cpu_level});
-}
-
 class EngineImpl final : public Engine {
  public:
   explicit EngineImpl(const EngineOptions& options)
       : checkpoint_(Checkpoint::open(options.model, {.show_progress = options.show_progress})),
-        tokenizer_(load_tokenizer(options.model, checkpoint_->config())),
-        token_map_(load_token_map(*checkpoint_, tokenizer())),
-        context_(context_limits(options, checkpoint_->config())),
+        tokenizer_(engine::load_tokenizer(options.model, checkpoint_->config())),
+        token_map_(engine::load_token_map(*checkpoint_, tokenizer())),
+        context_(engine::context_limits(options, checkpoint_->config())),
         pool_(options.threads, ThreadPool::Pinning::kCores),
-        profiler_(options.profile ? ops::make_profiling_backend(make_backend(options, pool_))
-                                  : nullptr),
-        plain_backend_(options.profile ? nullptr : make_backend(options, pool_)),
+        replay_suffix_(options.replay == "bounded" ? fmt::format("-bounded{}", options.keep_tokens)
+                                                   : std::string()),
+        profiler_(options.profile
+                      ? ops::make_profiling_backend(engine::make_backend(options, pool_))
+                      : nullptr),
+        plain_backend_(options.profile ? nullptr : engine::make_backend(options, pool_)),
         backend_(options.profile ? profiler_.get() : plain_backend_.get()),
-        pages_(context_.kv_tokens / cache::kPageTokens),
-        limits_{.num_layers = checkpoint_->config().num_layers,
+        cache_({.num_pages = context_.kv_tokens / cache::kPageTokens,
                 .page_tokens = cache::kPageTokens,
-                .max_prefill_rows = options.prefill_chunk,
-                .max_logit_rows = options.max_batch + std::min(options.prefill_chunk, kScoreRows),
-                .max_running = options.max_batch},
+                .num_snapshot_units = engine::snapshot_units(options),
+                .identity = system_fingerprint(),
+                .reuse = options.prefix_cache}),
+        limits_(engine::scheduler_limits(options, checkpoint_->config())),
         runner_(*checkpoint_, *backend_, token_map_,
-                {.max_rows = limits_.max_rows(), .max_logit_rows = limits_.max_logit_rows},
+                {.max_rows = limits_.max_rows(), .max_logit_rows = limits_.max_logit_rows()},
                 cache_shape(options)),
-        loop_(runner_, pages_, limits_),
+        executor_(
+            runner_, [this] { pool_.pin_caller(); }, [this] { mailbox_->poke(); }),
+        loop_(executor_, cache_, limits_, engine::restart_rules(options, checkpoint_->config())),
         thread_([this] { run(); }) {}
 
   ~EngineImpl() override { mailbox_->close(); }
@@ -183,14 +81,16 @@ class EngineImpl final : public Engine {
     });
   }
   std::string system_fingerprint() const override {
-    return fmt::format("{}-{:016x}", backend_->numerics_id(), checkpoint_->fingerprint());
+    return fmt::format("{}-{:016x}{}", backend_->numerics_id(), checkpoint_->fingerprint(),
+                       replay_suffix_);
   }
 
  private:
   cache::CacheShape cache_shape(const EngineOptions& options) const {
     cache::CacheShape shape = model::Model::cache_shape(checkpoint_->config());
     shape.num_slots = options.max_batch;
-    shape.num_pages = pages_.size();
+    shape.num_pages = cache_.size();
+    shape.num_snapshot_units = cache_.snapshots().num_units();
     shape.max_slot_tokens = context_.max_model_len;
     return shape;
   }
@@ -198,10 +98,13 @@ class EngineImpl final : public Engine {
   ScoreResult run_score(const std::vector<int32_t>& tokens, bool want_logits);
   std::vector<TraceTensor> run_trace(const std::vector<int32_t>& tokens);
   std::vector<OperationStats> collect_operations() const;
-  /// Runs `task` between two steps and waits for its result.
+  /// Runs `task` when no step runs and waits for its result.
   template <typename Result>
   Result on_engine_thread(std::function<Result()> task) {
-    auto job = std::make_shared<std::packaged_task<Result()>>(std::move(task));
+    auto job = std::make_shared<std::packaged_task<Result()>>([this, task = std::move(task)] {
+      loop_.drain();  // the backend computes one thing at a time
+      return task();
+    });
     std::future<Result> result = job->get_future();
     post([job = std::move(job)] { (*job)(); });
     return result.get();
@@ -213,27 +116,31 @@ class EngineImpl final : public Engine {
   std::shared_ptr<const Checkpoint> checkpoint_;
   std::optional<Tokenizer> tokenizer_;
   std::vector<int32_t> token_map_;
-  ContextLimits context_;
+  engine::ContextLimits context_;
   ThreadPool pool_;
+  std::string replay_suffix_;  // of the fingerprint: bounded replay gives other tokens
   std::unique_ptr<ops::ProfilingBackend> profiler_;  // null: nobody counts
   std::unique_ptr<ops::Backend> plain_backend_;      // null: the profiler has it
   ops::Backend* backend_;                            // one of these
-  cache::IndexPool pages_;
+  cache::PrefixCache cache_;
   scheduler::Limits limits_;
   engine::Runner runner_;
-  engine::StepLoop loop_;
   std::shared_ptr<engine::Mailbox> mailbox_ = std::make_shared<engine::Mailbox>();
+  engine::StepThread executor_;
+  engine::StepLoop loop_;
   std::atomic<scheduler::RequestId> next_id_ = 1;  // relaxed: only uniqueness matters
   std::jthread thread_;  // last: stops before anything that it uses goes away
 };
 
 void EngineImpl::run() {
-  pool_.pin_caller();
   try {
     bool closed = false;
+    bool busy = false;  // the last round did something: there may be more
     while (!closed) {
-      for (const engine::Mailbox::Job& job : mailbox_->take(loop_.idle(), closed)) job();
-      if (!closed && !loop_.idle()) loop_.step();
+      for (const engine::Mailbox::Job& job : mailbox_->take(!busy, closed)) job();
+      if (closed) break;
+      busy = loop_.land();
+      busy = loop_.launch() || busy;
     }
     loop_.end_all();
   } catch (const std::exception& error) {
@@ -264,10 +171,7 @@ void EngineImpl::check_tokens(std::span<const int32_t> tokens) const {
 
 OutputStream EngineImpl::submit(Request request) {
   check_tokens(request.prompt);
-  request.sampling.validate(checkpoint_->config().vocab_size);
-  if (tokenizer() == nullptr && !request.sampling.stop.empty()) {
-    fail(ErrorCode::kInvalidArgument, "stop strings need a tokenizer.json in the model's folder");
-  }
+  engine::check_request(request, checkpoint_->config().vocab_size, tokenizer() != nullptr);
   const auto prompt_size = static_cast<int64_t>(request.prompt.size());
   if (prompt_size >= context_.max_model_len) {
     fail(ErrorCode::kInvalidArgument,

@@ -25,13 +25,23 @@ class Mailbox {
     return true;
   }
 
-  /// The jobs posted so far; waits for one if `wait` and there is none. Sets `closed` when close()
-  /// was called.
+  /// The jobs posted so far. With `wait`, returns only when there is one or, since the last take(),
+  /// poke() was called. Sets `closed` when close() was called.
   std::vector<Job> take(bool wait, bool& closed) {
     std::unique_lock lock(mutex_);
-    if (wait) wake_.wait(lock, [this] { return closed_ || !jobs_.empty(); });
+    if (wait) wake_.wait(lock, [this] { return closed_ || poked_ || !jobs_.empty(); });
     closed = closed_;
+    poked_ = false;
     return std::exchange(jobs_, {});
+  }
+
+  /// Tells the engine thread that something else has happened: a step is done.
+  void poke() {
+    {
+      const std::lock_guard lock(mutex_);
+      poked_ = true;
+    }
+    wake_.notify_one();
   }
 
   void close() {
@@ -47,6 +57,7 @@ class Mailbox {
   std::condition_variable wake_;
   std::vector<Job> jobs_;
   bool closed_ = false;
+  bool poked_ = false;
 };
 
 }  // namespace deepinfer::engine

@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "cache/kv_cache.h"
 #include "deepinfer/engine.h"
 
 namespace deepinfer {
@@ -32,6 +33,17 @@ void EngineOptions::validate() const {
   check_range("max_batch", max_batch, 1, 65536);
   if (max_model_len != 0) check_range("max_model_len", max_model_len, 2, kMaxTokens);
   check_range("kv_tokens", kv_tokens, 0, kMaxTokens);
+  if (replay != "exact" && replay != "bounded") {
+    fail(ErrorCode::kInvalidArgument, "replay is \"{}\", expected \"exact\" or \"bounded\"",
+         replay);
+  }
+  check_range("keep_tokens", keep_tokens, 1, kMaxTokens);
+  check_range("snapshots", snapshots, 0, int64_t{1} << 30);
+  check_range("snapshot_interval", snapshot_interval, cache::kPageTokens, kMaxTokens);
+  if (snapshot_interval % cache::kPageTokens != 0) {
+    fail(ErrorCode::kInvalidArgument, "snapshot_interval is {}, expected a multiple of {}",
+         snapshot_interval, cache::kPageTokens);
+  }
 }
 
 }  // namespace deepinfer

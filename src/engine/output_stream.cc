@@ -86,6 +86,7 @@ Completion collect(OutputStream& stream) {
     completion.finish_reason = delta->finish_reason;
     completion.error = delta->error;
     completion.error_code = delta->error_code;
+    completion.cached_tokens = delta->cached_tokens;
   }
   return completion;
 }

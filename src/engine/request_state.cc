@@ -5,18 +5,19 @@
 #include <utility>
 
 #include "base/log.h"
+#include "sampling/sample_row.h"
 
 namespace deepinfer::engine {
 
 RequestState::RequestState(Request request, std::shared_ptr<OutputStream::State> stream,
                            uint64_t seed, int64_t max_new_tokens, int32_t eos_token,
                            const Tokenizer* tokenizer)
-    : request_(std::move(request)),
+    : request_(std::make_shared<const Request>(std::move(request))),
       stream_(std::move(stream)),
       seed_(seed),
       max_new_tokens_(max_new_tokens),
       eos_token_(eos_token),
-      stop_matcher_(request_.sampling.stop) {
+      stop_matcher_(request_->sampling.stop) {
   if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer);
 }
 
@@ -29,8 +30,12 @@ RequestState::~RequestState() {
   }
 }
 
+bool RequestState::has_penalty() const {
+  return ops::has_penalty(sampling::sample_row(request_->sampling, seed_, eos_token_, 0));
+}
+
 bool RequestState::is_end_token(int32_t token) const {
-  const SamplingParams& sampling = request_.sampling;
+  const SamplingParams& sampling = request_->sampling;
   return (token == eos_token_ && !sampling.ignore_eos) ||
          std::ranges::find(sampling.stop_token_ids, token) != sampling.stop_token_ids.end();
 }
@@ -58,6 +63,7 @@ void RequestState::finish(FinishReason reason, const std::string& error, ErrorCo
   delta.finish_reason = reason;
   delta.error = error;
   delta.error_code = code;
+  delta.cached_tokens = cached_tokens_;
   if (detokenizer_) {
     sampling::StopMatcher::Piece piece = stop_matcher_.feed(detokenizer_->finish());
     delta.text = std::move(piece.text);

@@ -30,7 +30,16 @@ class RequestState {
   void finish(FinishReason reason, const std::string& error = "",
               ErrorCode code = ErrorCode::kInternal);
 
-  const Request& request() const { return request_; }
+  const Request& request() const { return *request_; }
+  /// Lives as long as somebody has it, though the request may end.
+  std::shared_ptr<const SamplingParams> shared_sampling() const {
+    return {request_, &request_->sampling};
+  }
+  int64_t prompt_tokens() const { return static_cast<int64_t>(request_->prompt.size()); }
+  int64_t max_new_tokens() const { return max_new_tokens_; }
+  /// Whether the tokens seen so far change what is drawn.
+  bool has_penalty() const;
+  void set_cached_tokens(int64_t tokens) { cached_tokens_ = tokens; }
   uint64_t seed() const { return seed_; }
   int32_t eos_token() const { return eos_token_; }
   const std::vector<int32_t>& output() const { return output_; }
@@ -38,7 +47,8 @@ class RequestState {
  private:
   bool is_end_token(int32_t token) const;
 
-  Request request_;
+  // Shared with steps that may outlive the request by one.
+  std::shared_ptr<const Request> request_;
   std::shared_ptr<OutputStream::State> stream_;
   uint64_t seed_;
   int64_t max_new_tokens_;
@@ -46,6 +56,7 @@ class RequestState {
   std::optional<IncrementalDetokenizer> detokenizer_;
   sampling::StopMatcher stop_matcher_;
   std::vector<int32_t> output_;
+  int64_t cached_tokens_ = 0;
 };
 
 }  // namespace deepinfer::engine

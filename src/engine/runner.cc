@@ -7,11 +7,11 @@
 namespace deepinfer::engine {
 namespace {
 
-/// How many most likely tokens the step reports per row: what the most curious row asks for.
-int64_t most_top(std::span<const RowRequest> rows) {
-  int64_t top = 0;
-  for (const RowRequest& row : rows) top = std::max<int64_t>(top, row.num_top);
-  return top;
+/// Copies `from` into the front of a host tensor, which grows when it is too small.
+void copy_out(ops::Backend& backend, const TensorView& from, Tensor& to) {
+  const int64_t count = from.shape().num_elements();
+  if (to.view().empty() || to.shape().num_elements() < count) to = Tensor(from.dtype(), {count});
+  backend.copy(from, to.view().slice(0, count));
 }
 
 }  // namespace
@@ -27,56 +27,54 @@ Runner::Runner(const checkpoint::Checkpoint& checkpoint, ops::Backend& backend,
   logprob_ = backend.allocate(DType::kF32, {rows});
   top_tokens_ = backend.allocate(DType::kI32, {rows * kTop});
   top_logprobs_ = backend.allocate(DType::kF32, {rows * kTop});
-  host_token_ = Tensor(DType::kI32, {rows});
-  host_logprob_ = Tensor(DType::kF32, {rows});
-  host_top_tokens_ = Tensor(DType::kI32, {rows * kTop});
-  host_top_logprobs_ = Tensor(DType::kF32, {rows * kTop});
 }
 
-void Runner::reset_slot(int32_t slot, std::span<const int32_t> prompt,
-                        std::span<const int32_t> output) {
-  cache_.reset_slot(slot);
-  const Tensor counts(DType::kI32, {counts_.shape()[1]});
-  auto* count = counts.as<int32_t>();
-  constexpr auto kInPrompt = static_cast<int32_t>(0x80000000);
-  for (const int32_t token : output) ++count[token];
-  for (const int32_t token : prompt) count[token] |= kInPrompt;
-  backend_.copy(counts, counts_.view().at(slot));
-}
-
-std::vector<GeneratedToken> Runner::run(const scheduler::BatchPlan& plan,
-                                        std::span<const RowRequest> rows) {
+void Runner::begin_slots(Step& step) {
+  const scheduler::BatchPlan& plan = step.plan;
+  // The plan has as many tokens before every start as a slot remembers.
+  const size_t remembered = plan.starts.empty() ? 0 : plan.history.size() / plan.starts.size();
+  for (size_t i = 0; i < plan.starts.size(); ++i) {
+    const scheduler::SlotStart& start = plan.starts[i];
+    const size_t known = std::min(remembered, static_cast<size_t>(start.position));
+    cache::SlotStart begin{
+        .position = start.position,
+        .tokens = std::span(plan.history).subspan((i + 1) * remembered - known, known),
+        .rings = {}};
+    if (start.encoder_unit >= 0) {
+      begin.rings = cache::SnapshotUnits{.encoder = start.encoder_unit,
+                                         .decoder = start.decoder_unit,
+                                         .decoder_floor = start.decoder_floor};
+    }
+    cache_.reset_slot(start.slot, begin);
+  }
+  step.operands.counts.resize(step.seen.size());
+  for (size_t i = 0; i < step.seen.size(); ++i) set_seen(step.seen[i], step.operands.counts[i]);
   for (const scheduler::PageAssignment& page : plan.pages) {
     cache_.assign_page(page.slot, page.page, page.page_id);
   }
-  forward(plan);
-  if (!rows.empty()) sample(rows);
-  commit(plan);
-
-  const auto n = static_cast<int64_t>(rows.size());
-  const int64_t top = most_top(rows);
-  backend_.copy(token_.view().slice(0, n), host_token_.view().slice(0, n));
-  backend_.copy(logprob_.view().slice(0, n), host_logprob_.view().slice(0, n));
-  backend_.copy(top_tokens_.view().slice(0, n * top), host_top_tokens_.view().slice(0, n * top));
-  backend_.copy(top_logprobs_.view().slice(0, n * top),
-                host_top_logprobs_.view().slice(0, n * top));
-  backend_.synchronize();
-
-  std::vector<GeneratedToken> tokens(rows.size());
-  for (size_t i = 0; i < rows.size(); ++i) {
-    tokens[i].id = host_token_.as<int32_t>()[i];
-    tokens[i].logprob = host_logprob_.as<float>()[i];
-    for (int32_t t = 0; t < rows[i].num_top; ++t) {
-      const size_t at = i * static_cast<size_t>(top) + static_cast<size_t>(t);
-      const int32_t token = host_top_tokens_.as<int32_t>()[at];
-      if (token < 0) break;  // fewer tokens than were asked for
-      tokens[i].top.push_back({.token = token, .logprob = host_top_logprobs_.as<float>()[at]});
-    }
-  }
-  return tokens;
 }
 
-void Runner::forward(const scheduler::BatchPlan& plan) {
+void Runner::set_seen(const SeenTokens& seen, Tensor& counts) {
+  counts = Tensor(DType::kI32, {counts_.shape()[1]});
+  auto* count = counts.as<int32_t>();
+  constexpr auto kInPrompt = static_cast<int32_t>(0x80000000);
+  for (const int32_t token : seen.output) ++count[token];
+  for (const int32_t token : seen.prompt) count[token] |= kInPrompt;
+  backend_.copy(counts, counts_.view().at(seen.slot));
+}
+
+void Runner::launch(Step& step) {
+  const scheduler::BatchPlan& plan = step.plan;
+  begin_slots(step);
+  if (!plan.rows.empty()) run_rows(step);
+  for (const scheduler::SnapshotSave& save : plan.saves) {
+    cache_.save_rings(save.slot, {.encoder = save.encoder_unit, .decoder = save.decoder_unit});
+  }
+  step.mark = backend_.record();
+}
+
+void Runner::run_rows(Step& step) {
+  const scheduler::BatchPlan& plan = step.plan;
   model_.forward({.rows = plan.rows,
                   .span_begin = plan.span_begin,
                   .span_size = plan.span_size,
@@ -84,40 +82,62 @@ void Runner::forward(const scheduler::BatchPlan& plan) {
                   .rows_at_layer = plan.rows_at_layer,
                   .num_logit_rows = plan.num_logit_rows},
                  cache_);
+  step.num_top = 0;
+  for (const RowRequest& row : step.rows)
+    step.num_top = std::max<int64_t>(step.num_top, row.num_top);
+  if (!step.rows.empty()) sample(step);
+  commit(step);
+  if (!step.rows.empty()) copy_results(step);
 }
 
-TensorView Runner::bias_of(std::span<const RowRequest> rows) {
-  if (std::ranges::none_of(rows, [](const RowRequest& row) { return row.biased != nullptr; })) {
-    return {};
+void Runner::copy_results(Step& step) {
+  const auto n = static_cast<int64_t>(step.rows.size());
+  copy_out(backend_, token_.view().slice(0, n), step.token);
+  copy_out(backend_, logprob_.view().slice(0, n), step.logprob);
+  if (step.num_top > 0) {
+    copy_out(backend_, top_tokens_.view().slice(0, n * step.num_top), step.top_tokens);
+    copy_out(backend_, top_logprobs_.view().slice(0, n * step.num_top), step.top_logprobs);
   }
-  const auto n = static_cast<int64_t>(rows.size());
+  if (step.wants_logits) {
+    const TensorView logits = model_.logits();
+    step.logits = Tensor(DType::kF32, logits.shape());
+    backend_.copy(logits, step.logits);
+  }
+}
+
+TensorView Runner::bias_of(Step& step) {
+  const auto is_biased = [](const RowRequest& row) { return row.biased != nullptr; };
+  if (std::ranges::none_of(step.rows, is_biased)) return {};
+  const auto n = static_cast<int64_t>(step.rows.size());
   const int64_t vocab = counts_.shape()[1];
-  const Tensor host(DType::kF32, {n, vocab});
+  Tensor& host = step.operands.bias;
+  host = Tensor(DType::kF32, {n, vocab});
   for (int64_t i = 0; i < n; ++i) {
-    const RowRequest& row = rows[static_cast<size_t>(i)];
-    if (row.biased == nullptr) continue;
+    const RowRequest& row = step.rows[static_cast<size_t>(i)];
+    if (!is_biased(row)) continue;
     sampling::fill_bias(*row.biased, row.num_generated,
                         {host.view().row<float>(i), static_cast<size_t>(vocab)});
   }
-  if (bias_.view().empty())
+  if (bias_.view().empty()) {
     bias_ = backend_.allocate(DType::kF32, {model_.limits().max_logit_rows, vocab});
+  }
   const TensorView bias = bias_.view().slice(0, n);
   backend_.copy(host, bias);
   return bias;
 }
 
-void Runner::sample(std::span<const RowRequest> rows) {
-  const auto n = static_cast<int64_t>(rows.size());
-  const int64_t top = most_top(rows);
-  std::vector<ops::SampleRow> sample_rows;
-  sample_rows.reserve(rows.size());
-  for (const RowRequest& row : rows) sample_rows.push_back(row.sample);
+void Runner::sample(Step& step) {
+  const auto n = static_cast<int64_t>(step.rows.size());
+  const int64_t top = step.num_top;
+  std::vector<ops::SampleRow>& rows = step.operands.sample_rows;
+  rows.clear();
+  for (const RowRequest& row : step.rows) rows.push_back(row.sample);
   ops::SampleParams params{.logits = model_.logits(),
-                           .rows = sample_rows,
+                           .rows = rows,
                            .slot = model_.rows().slot.slice(0, n),
                            .position = model_.rows().position.slice(0, n),
                            .counts = counts_,
-                           .bias = bias_of(rows),
+                           .bias = bias_of(step),
                            .mask = {},
                            .token = token_.view().slice(0, n),
                            .logprob = logprob_.view().slice(0, n),
@@ -130,27 +150,19 @@ void Runner::sample(std::span<const RowRequest> rows) {
   backend_.sample(params);
 }
 
-void Runner::commit(const scheduler::BatchPlan& plan) {
-  std::vector<ops::CommitEntry> entries;
-  entries.reserve(plan.spans.size());
-  for (const scheduler::PlanSpan& span : plan.spans) {
+void Runner::commit(Step& step) {
+  std::vector<ops::CommitEntry>& entries = step.operands.entries;
+  entries.clear();
+  for (const scheduler::PlanSpan& span : step.plan.spans) {
     entries.push_back({.slot = span.slot,
                        .last_row = span.last_row,
-                       .sample_row = span.samples ? span.last_row : -1});
+                       .sample_row = span.samples ? span.first_logit : -1});
   }
   backend_.commit({.entries = entries,
                    .rows = model_.rows(),
-                   .token = token_.view().slice(0, plan.num_logit_rows),
+                   .token = token_.view().slice(0, step.plan.num_logit_rows),
                    .counts = counts_,
                    .slots = cache_.slots()});
-}
-
-TensorView Runner::logits() {
-  const TensorView logits = model_.logits();
-  host_logits_ = Tensor(DType::kF32, logits.shape());
-  backend_.copy(logits, host_logits_);
-  backend_.synchronize();
-  return host_logits_.view();
 }
 
 }  // namespace deepinfer::engine

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "model/forward.h"
 
 namespace deepinfer::engine {
 
@@ -21,17 +22,16 @@ RowRequest ScoreJob::row(int64_t index) const {
   return request;
 }
 
-bool ScoreJob::accept(int64_t first, std::span<const GeneratedToken> rows,
-                      const TensorView& logits) {
-  for (size_t i = 0; i < rows.size(); ++i) {
+bool ScoreJob::accept(int64_t first, std::span<const float> logprobs, const TensorView& logits) {
+  for (size_t i = 0; i < logprobs.size(); ++i) {
     const size_t index = static_cast<size_t>(first) + i;
-    if (index < result_.logprobs.size()) result_.logprobs[index] = rows[i].logprob;
+    if (index < result_.logprobs.size()) result_.logprobs[index] = logprobs[i];
   }
   if (wants_logits()) {
     std::copy_n(logits.as<const float>(), logits.shape().num_elements(),
                 result_.logits.begin() + first * vocab_size_);
   }
-  const bool done = static_cast<size_t>(first) + rows.size() == tokens_.size();
+  const bool done = static_cast<size_t>(first) + logprobs.size() == tokens_.size();
   if (done) promise_.set_value(std::move(result_));
   return done;
 }

@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/checkpoint.h"
 #include "deepinfer/engine.h"
-#include "engine/runner.h"
+#include "engine/step.h"
+#include "ops/backend.h"
 
 namespace deepinfer::engine {
 
@@ -27,7 +29,7 @@ class ScoreJob {
   /// Takes the results of consecutive rows from token number `first`; true when the sequence is
   /// done and the result delivered. `logits`: [rows, V] f32, host; may be empty if they are
   /// not wanted.
-  bool accept(int64_t first, std::span<const GeneratedToken> rows, const TensorView& logits);
+  bool accept(int64_t first, std::span<const float> logprobs, const TensorView& logits);
   void fail(std::exception_ptr error) { promise_.set_exception(std::move(error)); }
 
  private:

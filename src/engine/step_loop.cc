@@ -1,7 +1,7 @@
 #include "engine/step_loop.h"
 
+#include <chrono>
 #include <new>
-#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -10,18 +10,33 @@
 
 namespace deepinfer::engine {
 
-StepLoop::StepLoop(Runner& runner, cache::IndexPool& pages, const scheduler::Limits& limits)
-    : runner_(runner), pages_(pages), scheduler_(limits, pages) {
-  publish_stats(0);
+StepLoop::StepLoop(StepExecutor& executor, cache::PrefixCache& cache,
+                   const scheduler::Limits& limits, const cache::RestartRules& rules)
+    : executor_(executor),
+      cache_(cache),
+      scheduler_(limits, rules, cache),
+      num_layers_(rules.num_layers) {
+  for (size_t i = 0; i < kDepth; ++i) free_.push_back(std::make_unique<Step>());
+  publish_stats();
+}
+
+StepLoop::~StepLoop() {
+  for (const std::unique_ptr<Step>& step : flying_) executor_.wait(*step);
 }
 
 void StepLoop::start(scheduler::RequestId id, std::unique_ptr<RequestState> request) {
-  scheduler_.add(id, request->request().prompt);
+  const Request& asked = request->request();
+  const auto prompt = static_cast<int64_t>(asked.prompt.size());
+  scheduler_.add(id, {.tokens = asked.prompt,
+                      .max_tokens = prompt + request->max_new_tokens(),
+                      .priority = asked.priority,
+                      .salt = asked.cache_salt ? *asked.cache_salt : std::string_view()});
   generating_.emplace(id, std::move(request));
 }
 
 void StepLoop::start(scheduler::RequestId id, std::unique_ptr<ScoreJob> job) {
-  scheduler_.add(id, job->tokens(), /*all_logits=*/true);
+  const auto size = static_cast<int64_t>(job->tokens().size());
+  scheduler_.add(id, {.tokens = job->tokens(), .max_tokens = size, .score = true});
   scoring_.emplace(id, std::move(job));
 }
 
@@ -31,7 +46,7 @@ void StepLoop::cancel(scheduler::RequestId id) {
   found->second->finish(FinishReason::kCancelled);
   generating_.erase(found);
   scheduler_.remove(id);
-  publish_stats(0);
+  publish_stats();
 }
 
 void StepLoop::end_all(const std::string& error) noexcept {
@@ -47,114 +62,191 @@ void StepLoop::end_all(const std::string& error) noexcept {
   scoring_.clear();  // their askers see a broken promise
 }
 
-void StepLoop::step() {
-  const scheduler::BatchPlan plan = scheduler_.plan();
-  DEEPINFER_CHECK(!plan.empty(), "requests wait, but the scheduler plans nothing");
-  std::optional<std::vector<GeneratedToken>> tokens;
-  try {
-    tokens = compute(plan);
-  } catch (const std::exception& error) {
-    // Nothing was committed, so every part of the step can be computed again with equal bits.
-    if (plan.spans.size() == 1) fail_request(plan.spans[0].request, error);
+bool StepLoop::launch() {
+  bool launched = false;
+  while (!free_.empty() && scheduler_.num_requests() > 0) {
+    Step& step = *free_.back();
+    if (!plan(step)) {
+      DEEPINFER_CHECK(!flying_.empty(), "requests wait, but the scheduler plans nothing");
+      break;
+    }
+    flying_.push_back(std::move(free_.back()));
+    free_.pop_back();
+    executor_.launch(step);
+    launched = true;
   }
-  if (tokens) {
-    deliver(plan, std::move(*tokens));
-  } else if (plan.spans.size() > 1) {
-    for (const scheduler::PlanSpan& span : plan.spans) compute_alone(plan.only(span));
-  }
-  publish_stats(static_cast<int64_t>(plan.rows.size()));
+  if (launched) publish_stats();
+  return launched;
 }
 
-void StepLoop::compute_alone(const scheduler::BatchPlan& plan) {
-  std::vector<GeneratedToken> tokens;
-  try {
-    tokens = compute(plan);
-  } catch (const std::exception& error) {
-    fail_request(plan.spans[0].request, error);
-    return;
+bool StepLoop::plan(Step& step) {
+  const auto begin = std::chrono::steady_clock::now();
+  scheduler_.plan(step.plan);
+  counts_.plan_seconds +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (step.plan.empty()) return false;
+  step.epoch = epoch_;
+  describe_rows(step);
+  return true;
+}
+
+void StepLoop::describe_rows(Step& step) {
+  step.rows.assign(static_cast<size_t>(step.plan.num_logit_rows), RowRequest());
+  step.seen.clear();
+  step.wants_logits = false;
+  for (const scheduler::SlotStart& start : step.plan.starts) {
+    const auto found = generating_.find(start.request);
+    if (found == generating_.end()) continue;
+    const RequestState& request = *found->second;
+    if (!request.has_penalty()) continue;
+    step.seen.push_back({start.slot, request.request().prompt, request.output()});
   }
-  deliver(plan, std::move(tokens));
-}
-
-std::vector<GeneratedToken> StepLoop::compute(const scheduler::BatchPlan& plan) {
-  reset_slots(plan);
-  return runner_.run(plan, row_requests(plan));
-}
-
-void StepLoop::reset_slots(const scheduler::BatchPlan& plan) {
-  for (const int32_t slot : plan.reset_slots) {
-    const scheduler::RequestId id = scheduler_.request_of(slot);
-    const auto found = generating_.find(id);
-    if (found == generating_.end()) {
-      runner_.reset_slot(slot, {}, {});
-    } else {
-      runner_.reset_slot(slot, found->second->request().prompt, found->second->output());
+  for (const scheduler::PlanSpan& span : step.plan.spans) {
+    if (span.num_logits == 0) continue;
+    const auto first = static_cast<size_t>(span.first_logit);
+    if (span.samples) {
+      step.rows[first] = generating_row(*generating_.at(span.request), span);
+      continue;
+    }
+    const ScoreJob& job = *scoring_.at(span.request);
+    step.wants_logits = step.wants_logits || job.wants_logits();
+    for (int64_t i = 0; i < span.num_logits; ++i) {
+      step.rows[first + static_cast<size_t>(i)] = job.row(span.first_token + i);
     }
   }
 }
 
-RowRequest StepLoop::generating_row(const RequestState& request) const {
+RowRequest StepLoop::generating_row(const RequestState& request,
+                                    const scheduler::PlanSpan& span) const {
   const SamplingParams& sampling = request.request().sampling;
-  const auto generated = static_cast<int64_t>(request.output().size());
+  // Tokens of the output before this one; some may still be on the device.
+  const int64_t generated = span.first_token + span.num_tokens - request.prompt_tokens();
   RowRequest row;
   row.sample = sampling::sample_row(sampling, request.seed(), request.eos_token(), generated);
   row.num_top = sampling.logprobs.value_or(0);
   row.num_generated = generated;
-  if (sampling::needs_bias(sampling, generated)) row.biased = &sampling;
+  if (sampling::needs_bias(sampling, generated)) row.biased = request.shared_sampling();
   return row;
 }
 
-std::vector<RowRequest> StepLoop::row_requests(const scheduler::BatchPlan& plan) const {
-  std::vector<RowRequest> rows(static_cast<size_t>(plan.num_logit_rows));
-  for (const scheduler::PlanSpan& span : plan.spans) {
-    if (span.samples) {
-      rows[static_cast<size_t>(span.last_row)] = generating_row(*generating_.at(span.request));
-    } else if (const auto job = scoring_.find(span.request); job != scoring_.end()) {
-      for (int64_t i = 0; i < span.num_tokens; ++i) {
-        const int64_t row = span.last_row - span.num_tokens + 1 + i;
-        rows[static_cast<size_t>(row)] = job->second->row(span.first_token + i);
-      }
-    }
+bool StepLoop::land() {
+  bool landed = false;
+  while (!flying_.empty() && executor_.done(*flying_.front())) {
+    take_oldest();
+    landed = true;
   }
-  return rows;
+  if (landed) publish_stats();
+  return landed;
 }
 
-void StepLoop::deliver(const scheduler::BatchPlan& plan, std::vector<GeneratedToken> tokens) {
-  for (const scheduler::PlanSpan& span : plan.spans) {
-    bool done = false;
+void StepLoop::wait_oldest() {
+  if (flying_.empty()) return;
+  executor_.wait(*flying_.front());
+  take_oldest();
+  publish_stats();
+}
+
+void StepLoop::drain() {
+  while (!flying_.empty()) wait_oldest();
+}
+
+void StepLoop::take_oldest() {
+  std::unique_ptr<Step> step = std::move(flying_.front());
+  flying_.pop_front();
+  if (step->error) {
+    recover(*step);
+  } else {
+    count_step(*step);
+    deliver(*step);
+  }
+  free_.push_back(std::move(step));
+}
+
+void StepLoop::deliver(Step& step) {
+  for (const scheduler::PlanSpan& span : step.plan.spans) {
     if (span.samples) {
-      GeneratedToken& token = tokens[static_cast<size_t>(span.last_row)];
-      const int32_t id = token.id;
-      done = generating_.at(span.request)->accept(std::move(token));
-      if (done) {
-        generating_.erase(span.request);
-      } else {
-        scheduler_.append(span.request, id);
-      }
-    } else if (const auto job = scoring_.find(span.request); job != scoring_.end()) {
-      const int64_t first_row = span.last_row - span.num_tokens + 1;
-      TensorView logits;
-      if (job->second->wants_logits()) {
-        logits = runner_.logits().slice(first_row, span.num_tokens);
-      }
-      done = job->second->accept(span.first_token,
-                                 std::span(tokens).subspan(static_cast<size_t>(first_row),
-                                                           static_cast<size_t>(span.num_tokens)),
-                                 logits);
-      if (done) scoring_.erase(job);
+      deliver_tokens(step, span);
+    } else if (span.num_logits > 0) {
+      deliver_scores(step, span);
+    } else {
+      scheduler_.land(span, {});
     }
-    if (done) scheduler_.remove(span.request);
   }
 }
 
-void StepLoop::fail_request(scheduler::RequestId id, const std::exception& error) {
-  const auto* known = dynamic_cast<const Error*>(&error);
-  const bool no_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
-  const ErrorCode code = known != nullptr ? known->code()
-                         : no_memory      ? ErrorCode::kResourceExhausted
-                                          : ErrorCode::kInternal;
-  const std::string message =
-      no_memory ? "the machine has no memory left for a step" : error.what();
+GeneratedToken StepLoop::token_of(const Step& step, int64_t row, int32_t num_top) const {
+  GeneratedToken token;
+  token.id = step.token.as<const int32_t>()[row];
+  token.logprob = step.logprob.as<const float>()[row];
+  for (int64_t t = 0; t < num_top; ++t) {
+    const int64_t at = row * step.num_top + t;
+    const int32_t id = step.top_tokens.as<const int32_t>()[at];
+    if (id < 0) break;  // fewer tokens than were asked for
+    token.top.push_back({.token = id, .logprob = step.top_logprobs.as<const float>()[at]});
+  }
+  return token;
+}
+
+void StepLoop::deliver_tokens(const Step& step, const scheduler::PlanSpan& span) {
+  drawn_.assign(1, step.token.as<const int32_t>()[span.first_logit]);
+  if (!scheduler_.land(span, drawn_)) return;  // it ended while this step was under way
+  const auto found = generating_.find(span.request);
+  RequestState& request = *found->second;
+  request.set_cached_tokens(scheduler_.cached_tokens(span.request));
+  const int32_t top = request.request().sampling.logprobs.value_or(0);
+  if (!request.accept(token_of(step, span.first_logit, top))) return;
+  generating_.erase(found);
+  scheduler_.remove(span.request);
+}
+
+void StepLoop::deliver_scores(const Step& step, const scheduler::PlanSpan& span) {
+  if (!scheduler_.land(span, {})) return;
+  const auto found = scoring_.find(span.request);
+  ScoreJob& job = *found->second;
+  TensorView logits;
+  if (job.wants_logits()) logits = step.logits.view().slice(span.first_logit, span.num_logits);
+  const std::span logprobs(step.logprob.as<const float>() + span.first_logit,
+                           static_cast<size_t>(span.num_logits));
+  if (!job.accept(span.first_token, logprobs, logits)) return;
+  scoring_.erase(found);
+  scheduler_.remove(span.request);
+}
+
+void StepLoop::recover(Step& step) {
+  ++counts_.failed_steps;
+  const std::vector<scheduler::PlanSpan>& spans = step.plan.spans;
+  // A fault of this request alone, seen twice: it is not going to pass.
+  const bool alone = spans.size() == 1 && scheduler_.runs_alone(spans[0].request);
+  if (alone) fail_request(spans[0].request, step.error);
+  scheduler_.fail(step.plan, /*alone=*/!alone);
+  // The steps behind it build on what it did not compute.
+  for (const std::unique_ptr<Step>& next : flying_) {
+    executor_.wait(*next);
+    scheduler_.fail(next->plan, /*alone=*/false);
+  }
+  while (!flying_.empty()) {
+    free_.push_back(std::move(flying_.front()));
+    flying_.pop_front();
+  }
+  ++epoch_;
+}
+
+void StepLoop::fail_request(scheduler::RequestId id, const std::exception_ptr& error) {
+  ErrorCode code = ErrorCode::kInternal;
+  std::string message = "the step failed for an unknown reason";
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& known) {
+    code = known.code();
+    message = known.what();
+  } catch (const std::bad_alloc&) {
+    code = ErrorCode::kResourceExhausted;
+    message = "the machine has no memory left for a step";
+  } catch (const std::exception& other) {
+    message = other.what();
+  } catch (...) {
+    log_warning("a step failed with something that is no exception of this program");
+  }
   if (const auto found = generating_.find(id); found != generating_.end()) {
     found->second->finish(FinishReason::kError, message, code);
     generating_.erase(found);
@@ -166,15 +258,36 @@ void StepLoop::fail_request(scheduler::RequestId id, const std::exception& error
   scheduler_.remove(id);
 }
 
-void StepLoop::publish_stats(int64_t rows) {
+void StepLoop::count_step(const Step& step) {
+  const auto rows = static_cast<int64_t>(step.plan.rows.size());
+  ++counts_.steps;
+  counts_.rows += rows;
+  counts_.full_layer_rows += rows * num_layers_;
+  for (const int64_t layer_rows : step.plan.rows_at_layer) counts_.layer_rows += layer_rows;
+  for (const scheduler::PlanSpan& span : step.plan.spans) {
+    counts_.replayed_rows += span.num_replayed;
+  }
+  counts_.step_seconds += step.seconds;
+}
+
+void StepLoop::publish_stats() {
+  const cache::SnapshotPool& snapshots = cache_.snapshots();
   const std::lock_guard lock(stats_mutex_);
+  stats_ = counts_;
   stats_.waiting = scheduler_.num_waiting();
   stats_.running = scheduler_.num_running();
   stats_.preemptions = scheduler_.num_preemptions();
-  stats_.pages_total = pages_.size();
-  stats_.pages_free = pages_.num_free();
-  stats_.steps += rows > 0 ? 1 : 0;
-  stats_.rows += rows;
+  stats_.prompt_tokens = scheduler_.num_prompt_tokens();
+  stats_.cached_tokens = scheduler_.num_cached_tokens();
+  stats_.pages_total = cache_.size();
+  stats_.pages_free = cache_.num_free();
+  stats_.pages_cached = cache_.num_cached();
+  stats_.pages_held = cache_.num_held();
+  stats_.page_evictions = cache_.num_evictions();
+  stats_.snapshot_units_total = snapshots.num_units();
+  stats_.snapshot_units_free = snapshots.num_free();
+  stats_.snapshot_units_cached = snapshots.num_cached();
+  stats_.snapshot_units_held = snapshots.num_held();
 }
 
 EngineStats StepLoop::stats() const {

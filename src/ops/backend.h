@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -53,6 +54,13 @@ class Backend {
   /// element count.
   virtual void copy(const TensorView& from, const TensorView& to) = 0;
   virtual void synchronize() = 0;
+  /// A mark behind everything called so far. The engine enqueues a step, then the next one, and
+  /// waits for the mark of the first. Backends that compute inside the calls have nothing to mark.
+  virtual uint64_t record() { return 0; }
+  /// Whether everything before a mark has been computed; does not wait.
+  virtual bool is_done(uint64_t /*mark*/) { return true; }
+  /// Waits for everything before a mark. Throws what it failed with.
+  virtual void wait(uint64_t /*mark*/) { synchronize(); }
 
   virtual void resolve_rows(const ResolveRowsParams& params) = 0;
   virtual void embed(const EmbedParams& params) = 0;

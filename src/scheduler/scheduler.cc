@@ -1,217 +1,295 @@
 #include "scheduler/scheduler.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/error.h"
+#include "scheduler/state.h"
 
 namespace deepinfer::scheduler {
 
-Scheduler::Scheduler(const Limits& limits, cache::IndexPool& pages)
-    : limits_(limits), pages_(pages), slots_(limits.max_running) {
+Scheduler::Scheduler(const Limits& limits, const cache::RestartRules& rules,
+                     cache::PrefixCache& cache)
+    : limits_(limits),
+      rules_(rules),
+      cache_(cache),
+      slots_(limits.max_running),
+      by_slot_(static_cast<size_t>(limits.max_running)) {
   DEEPINFER_CHECK(limits.max_prefill_rows >= 1 && limits.max_running >= 1 &&
-                      limits.max_logit_rows >= limits.max_running,
-                  "scheduler limits: {} prompt rows, {} logits, {} running",
-                  limits.max_prefill_rows, limits.max_logit_rows, limits.max_running);
+                      limits.max_score_rows >= 1 && limits.max_verify_rows >= 1,
+                  "scheduler limits: {} prompt rows, {} scored, {} running, {} to verify",
+                  limits.max_prefill_rows, limits.max_score_rows, limits.max_running,
+                  limits.max_verify_rows);
+  DEEPINFER_CHECK(rules.page_tokens > 0, "pages of {} tokens", rules.page_tokens);
+  running_.reserve(by_slot_.size());
+  order_.reserve(by_slot_.size());
+  row_place_.reserve(static_cast<size_t>(limits.max_rows()));
 }
+
+Scheduler::~Scheduler() = default;
 
 bool Scheduler::fits(int64_t num_tokens) const {
-  return (num_tokens + limits_.page_tokens - 1) / limits_.page_tokens <= pages_.size();
+  return pages_of(num_tokens) <= cache_.size();
 }
 
-void Scheduler::add(RequestId request, std::span<const int32_t> tokens, bool all_logits) {
-  DEEPINFER_CHECK(!tokens.empty() && fits(static_cast<int64_t>(tokens.size())),
-                  "request {} of {} tokens", request, tokens.size());
-  State state;
-  state.tokens.assign(tokens.begin(), tokens.end());
-  state.all_logits = all_logits;
-  const bool inserted = states_.emplace(request, std::move(state)).second;
+void Scheduler::add(RequestId request, const RequestSpec& spec) {
+  const auto count = static_cast<int64_t>(spec.tokens.size());
+  DEEPINFER_CHECK(count >= 1 && fits(std::max(count, spec.max_tokens)),
+                  "request {} of {} to {} tokens", request, count, spec.max_tokens);
+  int32_t handle = 0;
+  if (free_handles_.empty()) {
+    handle = static_cast<int32_t>(states_.size());
+    states_.emplace_back();
+  } else {
+    handle = free_handles_.back();
+    free_handles_.pop_back();
+  }
+  const bool inserted = handles_.emplace(request, handle).second;
   DEEPINFER_CHECK(inserted, "request {} added twice", request);
-  waiting_.push_back(request);
+  auto state = std::make_unique<State>();
+  state->id = request;
+  state->handle = handle;
+  state->key = {step_ - spec.priority * kAgingSteps, ++arrivals_};
+  state->priority = spec.priority;
+  state->tokens.assign(spec.tokens.begin(), spec.tokens.end());
+  state->salt = spec.salt;
+  state->prompt = count;
+  state->max_tokens = spec.max_tokens;
+  state->score = spec.score;
+  waiting_.emplace(state->key, state.get());
+  states_[static_cast<size_t>(handle)] = std::move(state);
 }
 
-void Scheduler::append(RequestId request, int32_t token) {
-  State& state = states_.at(request);
-  state.drawn = static_cast<int64_t>(state.tokens.size());
-  state.tokens.push_back(token);
+void Scheduler::set_drafts(RequestId request, int64_t drafts) {
+  DEEPINFER_CHECK(drafts >= 0 && drafts < limits_.max_verify_rows, "{} drafts, at most {}", drafts,
+                  limits_.max_verify_rows - 1);
+  states_[static_cast<size_t>(handles_.at(request))]->drafts = drafts;
 }
 
 void Scheduler::remove(RequestId request) {
-  if (states_.erase(request) == 0) return;
-  std::erase(waiting_, request);
-  std::erase(running_, request);
+  const auto found = handles_.find(request);
+  if (found == handles_.end()) return;
+  State& state = *states_[static_cast<size_t>(found->second)];
+  switch (state.phase) {
+    case State::Phase::kWaiting:
+      waiting_.erase(state.key);
+      state.requeue = false;
+      release(state);
+      break;
+    case State::Phase::kRunning:
+      leave(state, /*requeue=*/false);
+      break;
+    case State::Phase::kLeaving:
+      state.requeue = false;
+      break;
+  }
 }
 
 RequestId Scheduler::request_of(int32_t slot) const {
-  const auto found = std::ranges::find_if(
-      running_, [&](RequestId id) { return states_.at(id).slot.index() == slot; });
-  DEEPINFER_CHECK(found != running_.end(), "slot {} has no request", slot);
-  return *found;
+  const State* state = by_slot_[static_cast<size_t>(slot)];
+  DEEPINFER_CHECK(state != nullptr, "slot {} has no request", slot);
+  return state->id;
 }
 
-BatchPlan Scheduler::plan() {
-  BatchPlan plan;
-  // reserve() may preempt younger requests; ids that are gone from running_ by then are skipped.
-  const std::vector<RequestId> by_arrival = running_;
-  int64_t generating = 0;
-  for (const RequestId id : by_arrival) {
-    if (!is_running(id) || !generates(id)) continue;
-    if (reserve(id, states_.at(id).computed + 1, plan)) add_span(id, 1, plan);
-    ++generating;
-  }
-  Budget budget{.rows = limits_.max_prefill_rows, .logits = limits_.max_logit_rows - generating};
-  for (const RequestId id : by_arrival) {
-    if (is_running(id) && !generates(id)) plan_prompt(id, budget, plan);
-  }
-  while (budget.rows > 0 && budget.logits > 0 && admit(plan)) {
-    plan_prompt(running_.back(), budget, plan);
-  }
-  lay_out_rows(plan);
-  for (const PlanSpan& span : plan.spans) states_.at(span.request).computed += span.num_tokens;
-  return plan;
+int64_t Scheduler::cached_tokens(RequestId request) const {
+  return states_[static_cast<size_t>(handles_.at(request))]->cached;
 }
 
-bool Scheduler::is_running(RequestId request) const {
-  return std::ranges::find(running_, request) != running_.end();
+bool Scheduler::runs_alone(RequestId request) const {
+  const auto found = handles_.find(request);
+  return found != handles_.end() && states_[static_cast<size_t>(found->second)]->alone_until > 0;
 }
 
-bool Scheduler::generates(RequestId request) const {
-  const State& state = states_.at(request);
-  return state.drawn >= 0 && state.computed == state.drawn;
-}
-
-void Scheduler::plan_prompt(RequestId request, Budget& budget, BatchPlan& plan) {
-  const State& state = states_.at(request);
-  const int64_t open = static_cast<int64_t>(state.tokens.size()) - state.computed;
-  const int64_t rows =
-      std::min({open, budget.rows, state.all_logits ? budget.logits : budget.rows});
-  if (rows <= 0 || budget.logits <= 0) return;
-  if (!reserve(request, state.computed + rows, plan)) return;
-  add_span(request, rows, plan);
-  budget.rows -= rows;
-  if (state.all_logits) {
-    budget.logits -= rows;
-  } else if (plan.spans.back().samples) {
-    --budget.logits;
-  }
-}
-
-int64_t Scheduler::pages_of(const State& state) const {
-  return (static_cast<int64_t>(state.tokens.size()) + limits_.page_tokens - 1) /
-         limits_.page_tokens;
-}
-
-bool Scheduler::admit(BatchPlan& plan) {
-  if (waiting_.empty()) return false;
-  const RequestId id = waiting_.front();
-  State& state = states_.at(id);
-  // Enough pages for all that is known, beside what running prompts will still take, so that an
-  // admitted prompt does not have to give up half-way.
-  int64_t needed = pages_of(state);
-  for (const RequestId other : running_) {
-    const State& running = states_.at(other);
-    needed += pages_of(running) - static_cast<int64_t>(running.pages.size());
-  }
-  if (needed > pages_.num_free()) return false;
-  std::optional<cache::IndexHandle> slot = slots_.allocate();
-  if (!slot) return false;
-  waiting_.pop_front();
-  running_.push_back(id);
-  state.slot = std::move(*slot);
-  plan.reset_slots.push_back(state.slot.index());
-  return true;
-}
-
-bool Scheduler::reserve(RequestId request, int64_t num_tokens, BatchPlan& plan) {
-  State& state = states_.at(request);
-  const auto needed =
-      static_cast<size_t>((num_tokens + limits_.page_tokens - 1) / limits_.page_tokens);
-  while (state.pages.size() < needed) {
-    std::optional<cache::IndexHandle> page = pages_.allocate();
-    if (page) {
-      plan.pages.push_back({.slot = state.slot.index(),
-                            .page = static_cast<int64_t>(state.pages.size()),
-                            .page_id = page->index()});
-      state.pages.push_back(std::move(*page));
-      continue;
+void Scheduler::plan(BatchPlan& plan) {
+  plan.clear();
+  ++step_;
+  int64_t prefill_budget = limits_.max_prefill_rows;
+  int64_t score_budget = limits_.max_score_rows;
+  order_.assign(running_.begin(), running_.end());
+  if (num_alone_ > 0) {
+    const auto alone =
+        std::ranges::find_if(order_, [](const State* state) { return state->alone_until > 0; });
+    if (alone != order_.end()) {
+      plan_request(**alone, prefill_budget, score_budget, plan);
+      lay_out(plan);
+      return;
     }
-    const RequestId youngest = running_.back();
-    preempt(youngest, plan);
-    if (youngest == request) return false;
   }
-  return true;
+  for (State* state : order_) {
+    // Those behind may have been preempted by those before.
+    if (state->phase == State::Phase::kRunning) {
+      plan_request(*state, prefill_budget, score_budget, plan);
+    }
+  }
+  while (prefill_budget > 0 && admit(plan)) {
+    State& state = *by_slot_[static_cast<size_t>(plan.starts.back().slot)];
+    const bool alone = state.alone_until > 0;
+    if (!alone || plan.spans.empty()) plan_request(state, prefill_budget, score_budget, plan);
+    if (alone) break;
+  }
+  lay_out(plan);
 }
 
-void Scheduler::preempt(RequestId request, BatchPlan& plan) {
-  State& state = states_.at(request);
-  const int32_t slot = state.slot.index();
-  std::erase_if(plan.pages, [&](const PageAssignment& page) { return page.slot == slot; });
-  std::erase_if(plan.spans, [&](const PlanSpan& span) { return span.request == request; });
-  std::erase(plan.reset_slots, slot);
-  state.pages.clear();
-  state.slot = cache::IndexHandle();
-  state.computed = 0;
-  state.drawn = -1;
-  std::erase(running_, request);
-  waiting_.push_front(request);
-  ++num_preemptions_;
+int64_t Scheduler::wanted_rows(const State& state) const {
+  if (!state.generates()) return state.known - state.planned;
+  if (state.score) return 0;
+  // The last token of the sequence is drawn, not computed.
+  if (state.least_committed() + 1 >= state.max_tokens) return 0;
+  return std::min(1 + state.drafts, state.max_tokens - 1 - state.most_committed());
 }
 
-void Scheduler::add_span(RequestId request, int64_t num_tokens, BatchPlan& plan) const {
-  const State& state = states_.at(request);
-  const bool reaches_end = state.computed + num_tokens == static_cast<int64_t>(state.tokens.size());
-  plan.spans.push_back({.request = request,
-                        .slot = state.slot.index(),
-                        .first_token = state.computed,
+int64_t Scheduler::chunk_limit(const State& state) const {
+  if (state.score) return state.known;
+  return cache::next_snapshot(rules_, state.planned, state.known).value_or(state.known);
+}
+
+void Scheduler::plan_request(State& state, int64_t& prefill_budget, int64_t& score_budget,
+                             BatchPlan& plan) {
+  int64_t rows = wanted_rows(state);
+  if (!state.generates()) {
+    rows = std::min({rows, prefill_budget, chunk_limit(state) - state.planned});
+    if (state.score) rows = std::min(rows, score_budget);
+  }
+  if (rows <= 0) return;
+  if (!reserve(state, state.most_committed() + rows, plan)) return;
+  if (!state.generates()) {
+    prefill_budget -= rows;
+    if (state.score) score_budget -= rows;
+  }
+  add_span(state, rows, plan);
+  plan_saves(state, plan);
+}
+
+void Scheduler::add_span(State& state, int64_t rows, BatchPlan& plan) {
+  const bool generates = state.generates();
+  const int64_t first = state.most_committed();
+  const bool samples = !state.score && first + rows >= state.known;
+  plan.spans.push_back(
+      {.request = state.id,
+       .handle = state.handle,
+       .slot = state.slot.index(),
+       .first_token = first,
+       .num_tokens = rows,
+       .num_logits = state.score || generates ? rows : (samples ? 1 : 0),
+       .first_logit = -1,
+       .last_row = -1,
+       .samples = samples,
+       .generates = generates,
+       .num_replayed = std::clamp<int64_t>(state.restart.hit_tokens - first, 0, rows)});
+  state.last_step = step_;
+  ++state.spans_planned;
+  if (generates) {
+    ++state.generating_spans;
+    state.generating_rows += rows;
+  } else {
+    state.planned += rows;
+  }
+}
+
+/// Rings are kept where a later request may start: at the places of cache::next_snapshot in a
+/// prompt, and at the newest page boundary of a response.
+void Scheduler::plan_saves(State& state, BatchPlan& plan) {
+  if (!rules_.takes_snapshots || state.score) return;
+  if (!state.generates()) {
+    const int64_t before = state.planned - plan.spans.back().num_tokens;
+    if (cache::next_snapshot(rules_, before, state.known) == state.planned) {
+      save(state, state.planned, /*rolling=*/false, plan);
+    }
+    return;
+  }
+  const int64_t boundary = state.least_committed() / rules_.page_tokens * rules_.page_tokens;
+  // The rings must still hold the window before it when everything in flight has been written.
+  const bool in_ring = state.most_committed() - boundary <= limits_.ring_slack;
+  if (boundary >= state.known && boundary > state.last_save && in_ring) {
+    save(state, boundary, /*rolling=*/true, plan);
+  }
+}
+
+void Scheduler::save(State& state, int64_t num_tokens, bool rolling, BatchPlan& plan) {
+  state.last_save = num_tokens;
+  const std::optional<cache::SnapshotInfo> info =
+      cache::snapshot_info(rules_, state.restart, state.restart_request(), num_tokens);
+  if (!info) return;
+  std::optional<cache::SnapshotRef> snapshot = cache_.snapshots().acquire(*info);
+  if (!snapshot) return;  // all of them are held: this one is not worth waiting for
+  plan.saves.push_back({.slot = state.slot.index(),
                         .num_tokens = num_tokens,
-                        .last_row = -1,
-                        .samples = reaches_end && !state.all_logits});
+                        .encoder_unit = cache_.snapshots().encoder_unit(*snapshot),
+                        .decoder_unit = cache_.snapshots().decoder_unit(*snapshot)});
+  state.saves.push_back({.snapshot = std::move(*snapshot),
+                         .num_tokens = num_tokens,
+                         .after_span = state.spans_planned,
+                         .rolling = rolling});
 }
 
-/// Rows with logits first (design.md, "Depth per row": all rows of these plans run through all
-/// layers).
-void Scheduler::lay_out_rows(BatchPlan& plan) const {
-  const auto wants_logits = [&](const PlanSpan& span, int64_t i) {
-    return states_.at(span.request).all_logits || (span.samples && i == span.num_tokens - 1);
-  };
-  struct Place {
-    size_t span;
-    int64_t offset;
-  };
-  std::vector<Place> order;
-  for (const bool logits : {true, false}) {
-    for (size_t s = 0; s < plan.spans.size(); ++s) {
-      for (int64_t i = 0; i < plan.spans[s].num_tokens; ++i) {
-        if (wants_logits(plan.spans[s], i) == logits) order.push_back({s, i});
-      }
-    }
-    if (logits) plan.num_logit_rows = static_cast<int64_t>(order.size());
+bool Scheduler::land(const PlanSpan& span, std::span<const int32_t> drawn) {
+  State& state = *states_[static_cast<size_t>(span.handle)];
+  ++state.spans_landed;
+  state.restart.snapshot = cache::SnapshotRef();  // its rings are in the slot
+  if (span.generates) {
+    --state.generating_spans;
+    state.generating_rows -= span.num_tokens;
+    state.generated += static_cast<int64_t>(drawn.size());
+    state.committed += static_cast<int64_t>(drawn.size());
+  } else {
+    state.committed = span.first_token + span.num_tokens;
   }
+  state.tokens.insert(state.tokens.end(), drawn.begin(), drawn.end());
+  publish(state);
+  if (state.alone_until > 0 && state.committed >= state.alone_until) {
+    state.alone_until = 0;
+    --num_alone_;
+  }
+  const bool alive = state.phase != State::Phase::kLeaving || state.requeue;
+  if (state.phase == State::Phase::kLeaving && state.in_flight() == 0) release(state);
+  return alive;
+}
 
-  std::vector<int32_t> begin(plan.spans.size());
-  int32_t next = 0;
-  for (size_t s = 0; s < plan.spans.size(); ++s) {
-    begin[s] = next;
-    next += static_cast<int32_t>(plan.spans[s].num_tokens);
+void Scheduler::fail(const BatchPlan& plan, bool alone) {
+  for (const PlanSpan& span : plan.spans) {
+    State& state = *states_[static_cast<size_t>(span.handle)];
+    ++state.spans_landed;
+    if (alone) {
+      if (state.alone_until == 0) ++num_alone_;
+      state.alone_until = std::max(state.alone_until, span.first_token + span.num_tokens);
+    }
+    if (state.phase == State::Phase::kRunning) {
+      leave(state, /*requeue=*/true);
+    } else if (state.in_flight() == 0) {
+      release(state);
+    }
   }
-  plan.span_rows.resize(order.size());
-  for (size_t row = 0; row < order.size(); ++row) {
-    PlanSpan& span = plan.spans[order[row].span];
-    const State& state = states_.at(span.request);
-    const int64_t index = span.first_token + order[row].offset;
-    const bool drawn = index == state.drawn;
-    plan.rows.push_back({.slot = span.slot,
-                         .offset = static_cast<int32_t>(order[row].offset),
-                         .token = drawn ? -1 : state.tokens[static_cast<size_t>(index)],
-                         .role = drawn ? ops::RowRole::kDecode : ops::RowRole::kPrefill});
-    plan.span_begin.push_back(begin[order[row].span]);
-    plan.span_size.push_back(static_cast<int32_t>(span.num_tokens));
-    plan.span_rows[static_cast<size_t>(begin[order[row].span] + order[row].offset)] =
-        static_cast<int32_t>(row);
-    if (order[row].offset == span.num_tokens - 1) span.last_row = static_cast<int32_t>(row);
+  // A start without rows in the plan has not happened either.
+  for (const SlotStart& start : plan.starts) {
+    State* state = by_slot_[static_cast<size_t>(start.slot)];
+    if (state != nullptr && state->phase == State::Phase::kRunning) leave(*state, /*requeue=*/true);
   }
-  plan.rows_at_layer.assign(static_cast<size_t>(limits_.num_layers),
-                            static_cast<int64_t>(order.size()));
+}
+
+/// Makes complete pages, and the rings kept at their ends, findable.
+void Scheduler::publish(State& state) {
+  const auto page_tokens = static_cast<size_t>(rules_.page_tokens);
+  const auto attach = [&] {
+    const int64_t end = state.published * rules_.page_tokens;
+    std::erase_if(state.saves, [&](const State::PendingSave& save) {
+      if (save.num_tokens != end || save.after_span > state.spans_landed) return false;
+      const bool is_new = !cache_.snapshot_at(state.parent).has_value();
+      cache_.attach(state.parent, save.snapshot);
+      if (save.rolling) {
+        cache_.drop_snapshot(state.rolling_page);
+        state.rolling_page = is_new ? state.parent : cache::PageRef();
+      }
+      return true;
+    });
+  };
+  attach();
+  while ((state.published + 1) * rules_.page_tokens <= state.committed) {
+    const auto page = static_cast<size_t>(state.published);
+    state.parent = cache_.insert(state.parent, state.salt,
+                                 std::span(state.tokens).subspan(page * page_tokens, page_tokens),
+                                 state.pages[page]);
+    ++state.published;
+    attach();
+  }
 }
 
 }  // namespace deepinfer::scheduler

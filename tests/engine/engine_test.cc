@@ -43,13 +43,6 @@ void expect_refused(Function&& call, const std::string& part,
   }
 }
 
-void expect_idle(Engine& engine) {
-  const EngineStats stats = settled_stats(engine);
-  EXPECT_EQ(stats.pages_free, stats.pages_total);
-  EXPECT_EQ(stats.running, 0);
-  EXPECT_EQ(stats.waiting, 0);
-}
-
 TEST(EngineCreate, RefusesBadOptions) {
   const auto with = [](auto&& change) {
     EngineOptions options = nano();
@@ -74,7 +67,8 @@ TEST(EngineSubmit, RefusesWhatCannotRun) {
   const auto submit = [&](const std::vector<int32_t>& prompt, auto&& change) {
     SamplingParams sampling = greedy(4);
     change(sampling);
-    return [&engine, prompt, sampling] { engine->submit({prompt, sampling}); };
+    return
+        [&engine, prompt, sampling] { engine->submit({.prompt = prompt, .sampling = sampling}); };
   };
   const auto unchanged = [](SamplingParams&) {};
   expect_refused(submit({}, unchanged), "no tokens");
@@ -106,7 +100,8 @@ TEST(EngineCancel, EndsARequestAtAnyTime) {
   const std::unique_ptr<Engine> engine = Engine::create(nano());
   for (const int deltas : {0, 1, 2, 5}) {
     SCOPED_TRACE(deltas);
-    OutputStream stream = engine->submit({std::vector<int32_t>(100, 7), endless()});
+    OutputStream stream =
+        engine->submit({.prompt = std::vector<int32_t>(100, 7), .sampling = endless()});
     for (int i = 0; i < deltas; ++i) EXPECT_TRUE(stream.next().has_value());
     stream.cancel();
     stream.cancel();
@@ -119,7 +114,7 @@ TEST(EngineCancel, EndsARequestAtAnyTime) {
 
 TEST(EngineCancel, ComesTooLateForAFinishedRequest) {
   const std::unique_ptr<Engine> engine = Engine::create(nano());
-  OutputStream stream = engine->submit({{5, 6}, greedy(2)});
+  OutputStream stream = engine->submit({.prompt = {5, 6}, .sampling = greedy(2)});
   settled_stats(*engine);  // its turn comes after the two steps of the request
   stream.cancel();
   const Completion completion = collect(stream);
@@ -130,7 +125,7 @@ TEST(EngineCancel, ComesTooLateForAFinishedRequest) {
 TEST(EngineCancel, HappensWhenAStreamIsDropped) {
   const std::unique_ptr<Engine> engine = Engine::create(nano());
   for (int i = 0; i < 9; ++i) {  // more than run at once
-    OutputStream stream = engine->submit({{1, 2, 3}, endless()});
+    OutputStream stream = engine->submit({.prompt = {1, 2, 3}, .sampling = endless()});
     if (i % 3 == 1) stream.next();
   }
   EXPECT_EQ(complete(*engine, {4}, greedy(1)).tokens.size(), 1);
@@ -140,7 +135,8 @@ TEST(EngineCancel, HappensWhenAStreamIsDropped) {
 TEST(EngineDestroy, CancelsWhatStillRuns) {
   std::unique_ptr<Engine> engine = Engine::create(nano());
   std::vector<OutputStream> streams;
-  for (int i = 0; i < 6; ++i) streams.push_back(engine->submit({{1, 2, i}, endless()}));
+  for (int i = 0; i < 6; ++i)
+    streams.push_back(engine->submit({.prompt = {1, 2, i}, .sampling = endless()}));
   streams[0].next();
   engine.reset();
   for (OutputStream& stream : streams) {
@@ -154,7 +150,7 @@ TEST(EngineDestroy, CancelsWhatStillRuns) {
 TEST(OutputStream, PollDeliversWhatNextDoes) {
   const std::unique_ptr<Engine> engine = Engine::create(nano());
   const Completion want = complete(*engine, {9, 8, 7}, greedy(6));
-  OutputStream stream = engine->submit({{9, 8, 7}, greedy(6)});
+  OutputStream stream = engine->submit({.prompt = {9, 8, 7}, .sampling = greedy(6)});
   std::vector<int32_t> ids;
   FinishReason reason = FinishReason::kNone;
   while (reason == FinishReason::kNone) {

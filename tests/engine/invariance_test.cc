@@ -27,8 +27,8 @@ std::vector<Request> requests(int64_t vocab, int64_t max_tokens, bool stops) {
   std::vector<Request> all;
   for (const int64_t size : {1, 2, 3, 21, 127, 128, 129, 60}) {
     const auto i = static_cast<uint64_t>(all.size());
-    Request request{random_prompt(random, size, vocab),
-                    i % 2 == 0 ? greedy(max_tokens) : seeded(max_tokens, kSeed + i)};
+    Request request{.prompt = random_prompt(random, size, vocab),
+                    .sampling = i % 2 == 0 ? greedy(max_tokens) : seeded(max_tokens, kSeed + i)};
     SamplingParams& sampling = request.sampling;
     sampling.ignore_eos = i < 6;
     if (i == 1) sampling.top_p = 0.9F;
@@ -46,26 +46,6 @@ std::vector<Request> requests(int64_t vocab, int64_t max_tokens, bool stops) {
   return all;
 }
 
-void expect_same_bits(const Completion& got, const Completion& want) {
-  const auto same = [](float a, float b) {
-    return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
-  };
-  EXPECT_EQ(got.text, want.text);
-  EXPECT_EQ(got.finish_reason, want.finish_reason);
-  EXPECT_EQ(got.error, "");
-  ASSERT_EQ(ids_of(got), ids_of(want));
-  for (size_t i = 0; i < got.tokens.size(); ++i) {
-    const GeneratedToken& a = got.tokens[i];
-    const GeneratedToken& b = want.tokens[i];
-    EXPECT_TRUE(same(a.logprob, b.logprob)) << "token " << i;
-    ASSERT_EQ(a.top.size(), b.top.size());
-    for (size_t t = 0; t < a.top.size(); ++t) {
-      EXPECT_EQ(a.top[t].token, b.top[t].token);
-      EXPECT_TRUE(same(a.top[t].logprob, b.top[t].logprob));
-    }
-  }
-}
-
 std::vector<Completion> run_alone(Engine& engine, const std::vector<Request>& all) {
   std::vector<Completion> completions;
   for (const Request& request : all) {
@@ -80,13 +60,6 @@ std::vector<Completion> run_together(Engine& engine, const std::vector<Request>&
   std::vector<Completion> completions;
   for (OutputStream& stream : streams) completions.push_back(collect(stream));
   return completions;
-}
-
-void expect_idle(Engine& engine) {
-  const EngineStats stats = settled_stats(engine);
-  EXPECT_EQ(stats.pages_free, stats.pages_total);
-  EXPECT_EQ(stats.running, 0);
-  EXPECT_EQ(stats.waiting, 0);
 }
 
 /// All requests at once on an engine with `options` give what each gives alone.
@@ -148,7 +121,8 @@ TEST_F(NanoInvariance, PreemptionChangesNothing) {
     SamplingParams sampling = i % 2 == 0 ? greedy(24) : seeded(24, i);
     sampling.ignore_eos = true;
     sampling.presence_penalty = 0.5F;
-    growing.push_back({random_prompt(random, 50 + static_cast<int64_t>(i), 512), sampling});
+    growing.push_back(
+        {.prompt = random_prompt(random, 50 + static_cast<int64_t>(i), 512), .sampling = sampling});
   }
   std::vector<Request> every = all_;
   every.insert(every.end(), growing.begin(), growing.end());
@@ -174,7 +148,8 @@ TEST_F(NanoInvariance, CancelledNeighboursChangeNothing) {
   for (const Request& request : all_) {
     SamplingParams endless = greedy(100);
     endless.ignore_eos = true;
-    neighbours.push_back(engine->submit({random_prompt(random, 40, 512), endless}));
+    neighbours.push_back(
+        engine->submit({.prompt = random_prompt(random, 40, 512), .sampling = endless}));
     streams.push_back(engine->submit(request));
   }
   neighbours[0].cancel();  // most likely before it starts

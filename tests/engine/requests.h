@@ -1,5 +1,8 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <bit>
 #include <cstdint>
 #include <filesystem>
 #include <string_view>
@@ -39,7 +42,7 @@ inline std::vector<int32_t> random_prompt(Random& random, int64_t size, int64_t 
 
 inline Completion complete(Engine& engine, const std::vector<int32_t>& prompt,
                            const SamplingParams& sampling) {
-  OutputStream stream = engine.submit({prompt, sampling});
+  OutputStream stream = engine.submit({.prompt = prompt, .sampling = sampling});
   return collect(stream);
 }
 
@@ -54,6 +57,38 @@ inline std::vector<int32_t> ids_of(const Completion& completion) {
 inline EngineStats settled_stats(Engine& engine) {
   engine.score(std::vector<int32_t>{0}, {.trace = true});
   return engine.stats();
+}
+
+/// Nothing waits, runs or holds anything: every page and every ring snapshot is free or cached.
+inline void expect_idle(Engine& engine) {
+  const EngineStats stats = settled_stats(engine);
+  EXPECT_EQ(stats.pages_held, 0);
+  EXPECT_EQ(stats.pages_free + stats.pages_cached, stats.pages_total);
+  EXPECT_EQ(stats.snapshot_units_held, 0);
+  EXPECT_EQ(stats.snapshot_units_free + stats.snapshot_units_cached, stats.snapshot_units_total);
+  EXPECT_EQ(stats.running, 0);
+  EXPECT_EQ(stats.waiting, 0);
+}
+
+/// Equal to the last bit: text, tokens, log-probabilities, reason.
+inline void expect_same_bits(const Completion& got, const Completion& want) {
+  const auto same = [](float a, float b) {
+    return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+  };
+  EXPECT_EQ(got.text, want.text);
+  EXPECT_EQ(got.finish_reason, want.finish_reason);
+  EXPECT_EQ(got.error, "");
+  ASSERT_EQ(ids_of(got), ids_of(want));
+  for (size_t i = 0; i < got.tokens.size(); ++i) {
+    const GeneratedToken& a = got.tokens[i];
+    const GeneratedToken& b = want.tokens[i];
+    EXPECT_TRUE(same(a.logprob, b.logprob)) << "token " << i;
+    ASSERT_EQ(a.top.size(), b.top.size());
+    for (size_t t = 0; t < a.top.size(); ++t) {
+      EXPECT_EQ(a.top[t].token, b.top[t].token);
+      EXPECT_TRUE(same(a.top[t].logprob, b.top[t].logprob));
+    }
+  }
 }
 
 }  // namespace deepinfer::testing
