@@ -205,6 +205,7 @@ int bench(std::span<const std::string> arguments) {
   const int64_t largest = std::ranges::max(flags.batch_sizes);
   flags.engine.max_batch = std::max(flags.engine.max_batch, largest);
   flags.engine.profile = true;
+  flags.engine.prefix_cache = false;  // repeats compute their prompts again
   std::optional<Output> json;
   if (flags.json) json.emplace(flags.json);
   const Interruption interruption;

@@ -33,6 +33,9 @@ class ProfilingBackendImpl final : public ProfilingBackend {
   TensorView place(const TensorView& stored) override { return inner_->place(stored); }
   void copy(const TensorView& from, const TensorView& to) override { inner_->copy(from, to); }
   void synchronize() override { inner_->synchronize(); }
+  uint64_t record() override { return inner_->record(); }
+  bool is_done(uint64_t mark) override { return inner_->is_done(mark); }
+  void wait(uint64_t mark) override { inner_->wait(mark); }
 
   void resolve_rows(const ResolveRowsParams& params) override {
     run(Operation::kResolveRows, params, &Backend::resolve_rows);
