@@ -107,7 +107,7 @@ double peak_gflops([[maybe_unused]] ThreadPool& pool) {
   for (int i = 0; i < 5; ++i) {
     std::atomic<double> operations = 0;
     const double time = seconds([&] {
-      pool.parallel_for(pool.num_threads() * 4, 1, [&](int64_t, int64_t) {
+      pool.parallel_for(int64_t{pool.num_threads()} * 4, 1, [&](int64_t, int64_t) {
         constexpr int64_t kCount = 2'000'000;
         operations += wide ? multiply_add_512(kCount) : multiply_add_256(kCount);
       });

@@ -100,6 +100,7 @@ void attention(ThreadPool& pool, const Limits& limits, int64_t heads, int64_t wi
     }
   }
   std::vector<Tensor> scratch;
+  scratch.reserve(static_cast<size_t>(pool.num_threads()));
   for (int i = 0; i < pool.num_threads(); ++i) {
     scratch.emplace_back(DType::kF32, Shape{cpu::attention_scratch(heads, kHeadDim)});
   }
@@ -157,9 +158,10 @@ void index_scores(ThreadPool& pool, const Limits& limits, int64_t heads, int64_t
       kernels.score_keys(query, keys, shape, scores.data() + group * 16);
     }
   });
-  const double keys = 16;
+  constexpr int64_t kKeys = 16;
+  constexpr int64_t kKeyBytes = kKeys * (kDim / 2 + kDim / 32);
   report(fmt::format("index scores, {} heads, {} row(s), 16 keys", heads, queries), time,
-         keys * (kDim / 2 + kDim / 32), 2.0 * keys * static_cast<double>(queries * heads * kDim),
+         static_cast<double>(kKeyBytes), 2.0 * static_cast<double>(kKeys * queries * heads * kDim),
          limits);
 }
 

@@ -103,8 +103,9 @@ Cost cost_of(const IndexSelectParams& p) {
   };
   for (int64_t b = 0; b < rows; ++b) scored += scored_by(b);
   const int64_t read = largest_per_slot(p.rows, rows, scored_by);
+  const int64_t key_bytes = index_dim / 2 + index_dim / 32;
   return {.bytes = bytes_of(p.wq_b) + bytes_of({p.weights_proj, p.x, p.r, p.selected}) +
-                   static_cast<double>(read * (index_dim / 2 + index_dim / 32)),
+                   static_cast<double>(read * key_bytes),
           .operations = product(p.wq_b, rows) + product(p.weights_proj, rows) +
                         2.0 * static_cast<double>(heads * index_dim * scored)};
 }
@@ -122,9 +123,10 @@ Cost cost_of(const SparseAttentionParams& p) {
   for (int64_t b = 0; b < rows; ++b) keys += window_of(b) + selected_of(b);
   const int64_t window_rows = largest_per_slot(p.rows, rows, window_of);
   const int64_t entries = largest_per_slot(p.rows, rows, selected_of);
+  const int64_t window_bytes = window_rows * (head_dim + head_dim / 32);
+  const int64_t entry_bytes = entries * (head_dim / 2 + head_dim / 16);
   return {.bytes = bytes_of({p.q, p.out, p.window_codes, p.window_scales}) +
-                   static_cast<double>(window_rows * (head_dim + head_dim / 32) +
-                                       entries * (head_dim / 2 + head_dim / 16)),
+                   static_cast<double>(window_bytes + entry_bytes),
           // A key meets a head twice: as key and as value.
           .operations = 4.0 * static_cast<double>(p.q.dim(1) * head_dim * keys)};
 }

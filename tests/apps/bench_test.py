@@ -5,7 +5,7 @@ import unittest
 
 from program import MODEL, ProgramTest, run
 
-SMALL = ["--prompt-lengths", "3,17", "--batch-sizes", "1,2", "--new-tokens", "4"]
+SMALL = ["--prompt-lengths", "3,17", "--batch-sizes", "1,2", "--new-tokens", "24"]
 
 
 def bench(*arguments, **options):

@@ -153,7 +153,8 @@ class RowAttention {
       for (int64_t j = 0; j < count; ++j) decode(t_.keys[begin + j], tile_ + j * d_);
       score_tile(count);
       for (int64_t h = 0; h < t_.heads; ++h) soften(h, count);
-      for_head_blocks([&](int64_t h, auto heads) { add_values<decltype(heads)::value>(h, count); });
+      for_head_blocks(
+          [&](int64_t h, auto heads) { add_values<decltype(heads)::kValue>(h, count); });
     }
     for (int64_t h = 0; h < t_.heads; ++h) finish(h);
   }
@@ -161,7 +162,7 @@ class RowAttention {
  private:
   template <int kN>
   struct Constant {
-    static constexpr int value = kN;
+    static constexpr int kValue = kN;
   };
 
   void decode(const StoredKey& key, float* out) {
@@ -188,8 +189,8 @@ class RowAttention {
       const int64_t end = begin + kGroup < count ? begin + kGroup : count;
       for_head_blocks([&](int64_t h, auto heads) {
         for (int64_t j = begin; j < end; j += kBlock<V>) {
-          score_block<V, decltype(heads)::value, kBlock<V>>(q_ + h * d_, tile_ + j * d_, d_, scale,
-                                                            p_ + h * kTileKeys + j);
+          score_block<V, decltype(heads)::kValue, kBlock<V>>(q_ + h * d_, tile_ + j * d_, d_, scale,
+                                                             p_ + h * kTileKeys + j);
         }
       });
     }
@@ -230,8 +231,8 @@ class RowAttention {
     constexpr int64_t kChannels = 16 * kBlock<V>;
     int64_t i = 0;
     const auto run = [&](auto vectors) {
-      value_block<V, kHeads, decltype(vectors)::value>(p_ + h * kTileKeys, rescale_ + h, tile_ + i,
-                                                       count, d_, sum_ + h * d_ + i);
+      value_block<V, kHeads, decltype(vectors)::kValue>(p_ + h * kTileKeys, rescale_ + h, tile_ + i,
+                                                        count, d_, sum_ + h * d_ + i);
     };
     for (; i + kChannels <= d_; i += kChannels) run(Constant<kBlock<V>>{});
     for (; i < d_; i += 16) run(Constant<1>{});
