@@ -88,7 +88,7 @@ struct OutputDelta {
   FinishReason finish_reason = FinishReason::kNone;
   std::string error;  ///< With kError: what happened, and its kind.
   ErrorCode error_code = ErrorCode::kInternal;
-  int64_t cached_tokens = 0;  ///< In the last delta, as in Completion.
+  int64_t cached_tokens = 0;  ///< As in Completion; in every delta.
 };
 
 /// The output of one request: used by one thread at a time. Destroying it cancels the request.
@@ -213,6 +213,12 @@ class Engine {
   /// Log-probabilities of a given sequence of at least one token; waits for its turn. Equal, bit
   /// for bit, to those that generating the same tokens reports. Errors: as submit().
   virtual ScoreResult score(std::span<const int32_t> tokens, const ScoreOptions& options) = 0;
+
+  /// Has `listener` called on the engine thread after every step and whenever a request has ended
+  /// without one: then streams may have deltas, so that one reader can poll() many streams and be
+  /// woken once per step. It must return soon, throw nothing and call nothing of the engine. Empty:
+  /// none; once this returns, the previous listener runs no more.
+  virtual void set_output_listener(std::function<void()> listener) = 0;
 
   /// Null when the checkpoint folder has no tokenizer.json: requests with token ids work without.
   virtual const Tokenizer* tokenizer() const = 0;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <future>
+#include <mutex>
 #include <new>
 #include <thread>
 #include <tuple>
@@ -62,6 +64,11 @@ class EngineImpl final : public Engine {
   OutputStream submit(Request request) override;
   ScoreResult score(std::span<const int32_t> tokens, const ScoreOptions& options) override;
 
+  void set_output_listener(std::function<void()> listener) override {
+    const std::lock_guard lock(listener_mutex_);
+    listener_ = std::move(listener);
+  }
+
   const Tokenizer* tokenizer() const override { return tokenizer_ ? &*tokenizer_ : nullptr; }
   ModelInfo model_info() const override {
     const ModelConfig& config = checkpoint_->config();
@@ -112,6 +119,10 @@ class EngineImpl final : public Engine {
   /// Hands a job to the engine thread. Errors: kInternal when that has stopped.
   void post(engine::Mailbox::Job job);
   void run();
+  void notify_listener() {
+    const std::lock_guard lock(listener_mutex_);
+    if (listener_) listener_();
+  }
 
   std::shared_ptr<const Checkpoint> checkpoint_;
   std::optional<Tokenizer> tokenizer_;
@@ -129,6 +140,8 @@ class EngineImpl final : public Engine {
   engine::StepThread executor_;
   engine::StepLoop loop_;
   std::atomic<scheduler::RequestId> next_id_ = 1;  // relaxed: only uniqueness matters
+  std::mutex listener_mutex_;                      // guards listener_, also while it runs
+  std::function<void()> listener_;
   std::jthread thread_;  // last: stops before anything that it uses goes away
 };
 
@@ -137,17 +150,22 @@ void EngineImpl::run() {
     bool closed = false;
     bool busy = false;  // the last round did something: there may be more
     while (!closed) {
-      for (const engine::Mailbox::Job& job : mailbox_->take(!busy, closed)) job();
+      const std::vector<engine::Mailbox::Job> jobs = mailbox_->take(!busy, closed);
+      for (const engine::Mailbox::Job& job : jobs) job();
       if (closed) break;
       busy = loop_.land();
+      // Before the next launch: results reach their readers while the device computes.
+      if (busy || !jobs.empty()) notify_listener();
       busy = loop_.launch() || busy;
     }
     loop_.end_all();
+    notify_listener();
   } catch (const std::exception& error) {
     // A bug, or no memory even to end a request: nothing that runs can be trusted to go on.
     log(LogLevel::kError, "the engine stops: {}", error.what());
     mailbox_->close();
     loop_.end_all(error.what());
+    notify_listener();
   }
 }
 

@@ -45,6 +45,7 @@ bool RequestState::accept(GeneratedToken token) {
   output_.push_back(id);
   OutputDelta delta;
   delta.tokens.push_back(std::move(token));
+  delta.cached_tokens = cached_tokens_;
 
   bool stopped = is_end_token(id);
   if (!stopped && detokenizer_) {

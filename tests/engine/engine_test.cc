@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -195,6 +199,44 @@ TEST(Engine, ServesSeveralThreadsAtOnce) {
   }
   EXPECT_EQ(together, alone);
   expect_idle(*engine);
+}
+
+TEST(Engine, OneListenerHearsOfEveryDelta) {
+  const std::unique_ptr<Engine> engine = Engine::create(nano());
+  std::mutex mutex;
+  std::condition_variable changed;
+  int64_t calls = 0;
+  engine->set_output_listener([&] {
+    const std::lock_guard lock(mutex);
+    ++calls;
+    changed.notify_one();
+  });
+  std::vector<OutputStream> streams;
+  for (int i = 0; i < 3; ++i) streams.push_back(engine->submit({{1, 2, 3}, greedy(8)}));
+  size_t finished = 0;
+  int64_t heard = 0;
+  while (finished < streams.size()) {
+    for (OutputStream& stream : streams) {
+      while (const std::optional<OutputDelta> delta = stream.poll())
+        finished += delta->finish_reason != FinishReason::kNone ? 1U : 0U;
+    }
+    if (finished == streams.size()) break;
+    std::unique_lock lock(mutex);
+    ASSERT_TRUE(changed.wait_for(lock, std::chrono::minutes(1), [&] { return calls > heard; }));
+    heard = calls;
+  }
+  // A request that ends between steps is news as well.
+  OutputStream cancelled = engine->submit({{1}, endless()});
+  cancelled.cancel();
+  for (bool ended = false; !ended;) {
+    while (const std::optional<OutputDelta> delta = cancelled.poll())
+      ended = ended || delta->finish_reason == FinishReason::kCancelled;
+    std::unique_lock lock(mutex);
+    if (ended) break;
+    ASSERT_TRUE(changed.wait_for(lock, std::chrono::minutes(1), [&] { return calls > heard; }));
+    heard = calls;
+  }
+  engine->set_output_listener({});
 }
 
 }  // namespace
