@@ -79,7 +79,7 @@ void SamplingParams::validate(int64_t vocab_size) const {
   }
   check_logit_bias(logit_bias);
   for (const auto& [id, bias] : logit_bias) {
-    check_range("a token of logit_bias", int64_t{id}, int64_t{0}, vocab_size - 1);
+    check_range("logit_bias (a token id)", int64_t{id}, int64_t{0}, vocab_size - 1);
   }
 }
 
