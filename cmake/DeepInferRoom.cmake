@@ -23,10 +23,11 @@ endif()
 target_compile_definitions(deepinfer_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:FMT_HEADER_ONLY> SPDLOG_FMT_EXTERNAL)
 
-# deepinfer_room(NAME SOURCES a.cc … DEPENDS room … [LIBRARIES lib …])
-# One static library per folder; DEPENDS names the rooms it may include, and nothing else links.
+# deepinfer_room(NAME [PROGRAM_ONLY] SOURCES a.cc … DEPENDS room … [LIBRARIES lib …])
+# One static library per folder; DEPENDS names the rooms it may include, and nothing else links. PROGRAM_ONLY: no part of
+# the installed library.
 function(deepinfer_room name)
-  cmake_parse_arguments(ROOM "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ROOM "PROGRAM_ONLY" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
   add_library(deepinfer_${name} STATIC ${ROOM_SOURCES})
   target_include_directories(deepinfer_${name} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
@@ -35,5 +36,7 @@ function(deepinfer_room name)
     target_link_libraries(deepinfer_${name} PUBLIC deepinfer_${dependency})
   endforeach()
   target_link_libraries(deepinfer_${name} PUBLIC ${ROOM_LIBRARIES})
-  set_property(GLOBAL APPEND PROPERTY DEEPINFER_ROOMS ${name})
+  if(NOT ROOM_PROGRAM_ONLY)
+    set_property(GLOBAL APPEND PROPERTY DEEPINFER_ROOMS ${name})
+  endif()
 endfunction()
