@@ -16,5 +16,10 @@ int synth(std::span<const std::string> arguments);
 int tokenize(std::span<const std::string> arguments);
 int bench(std::span<const std::string> arguments);
 int parse(std::span<const std::string> arguments);
+#ifdef DEEPINFER_SERVER
+int serve(std::span<const std::string> arguments);
+int bench_serve(std::span<const std::string> arguments);
+int bench_sweep(std::span<const std::string> arguments);
+#endif
 
 }  // namespace deepinfer::apps

@@ -29,7 +29,7 @@ struct Command {
   int (*run)(std::span<const std::string>);
 };
 
-constexpr std::array<Command, 7> kCommands = {{
+constexpr std::array kCommands = std::to_array<Command>({
     {"generate", "continue prompts: one on the terminal, or a file of them", generate},
     {"score", "log-probabilities and perplexity of given texts", score},
     {"inspect", "describe and check a checkpoint folder", inspect},
@@ -37,7 +37,12 @@ constexpr std::array<Command, 7> kCommands = {{
     {"bench", "measure prefill, decode and every operation", bench},
     {"tokenize", "text or messages to token ids, and ids to text", tokenize},
     {"parse", "a completion to a message with reasoning and tool calls", parse},
-}};
+#ifdef DEEPINFER_SERVER
+    {"serve", "serve a model over HTTP: OpenAI's API and a chat page", serve},
+    {"bench serve", "load a running server and report latencies and throughput", bench_serve},
+    {"bench sweep", "draw a running server's throughput against its latency", bench_sweep},
+#endif
+});
 
 std::string usage() {
   std::string text =
@@ -61,6 +66,12 @@ int run(const std::vector<std::string>& arguments) {
     }
     Output().write(name == "--version" ? fmt::format("deepinfer {}\n", version()) : usage());
     return 0;
+  }
+  // A command's name may have two words.
+  const std::string two = arguments.size() > 1 ? name + " " + arguments[1] : name;
+  if (const auto pair = std::ranges::find(kCommands, two, &Command::name);
+      pair != kCommands.end() && two != name) {
+    return pair->run(std::span(arguments).subspan(2));
   }
   const auto command = std::ranges::find(kCommands, name, &Command::name);
   if (command == kCommands.end()) {
