@@ -11,6 +11,7 @@ namespace deepinfer::apps {
 
 int generate(std::span<const std::string> arguments);
 int score(std::span<const std::string> arguments);
+int devices(std::span<const std::string> arguments);
 int inspect(std::span<const std::string> arguments);
 int synth(std::span<const std::string> arguments);
 int tokenize(std::span<const std::string> arguments);

@@ -12,7 +12,13 @@ void add_engine_flags(Flags& flags, EngineOptions& options) {
       "Checkpoint folder in the released layout");
   flags.require("--model");
   flags.text("--backend", "NAME", &options.backend,
-             "cpu, reference, or auto (default auto: the fastest one that this machine has)");
+             "cuda, cpu, reference, or auto (default auto: the fastest one that this machine has)");
+  flags.value(
+      "--device", "N",
+      [&options](const std::string& text) {
+        options.device = static_cast<int>(parse_integer("--device", text, 0, 1023));
+      },
+      "CUDA device (default 0; see deepinfer devices)");
   flags.text("--cpu-level", "NAME", &options.cpu_level,
              "Instruction set of the cpu backend: avx512bf16, avx512, avx2, neon or portable "
              "(default: the best). Never changes a result");

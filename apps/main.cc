@@ -32,6 +32,7 @@ struct Command {
 constexpr std::array kCommands = std::to_array<Command>({
     {"generate", "continue prompts: one on the terminal, or a file of them", generate},
     {"score", "log-probabilities and perplexity of given texts", score},
+    {"devices", "list the GPUs and whether they can be used", devices},
     {"inspect", "describe and check a checkpoint folder", inspect},
     {"synth", "write a checkpoint with random weights", synth},
     {"bench", "measure prefill, decode and every operation", bench},

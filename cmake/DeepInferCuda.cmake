@@ -36,3 +36,11 @@ if("generic" IN_LIST DEEPINFER_CUDA_FAMILIES)
     list(APPEND DEEPINFER_CUDA_GENCODE -gencode=arch=compute_90,code=sm_90)
   endif()
 endif()
+
+# How every .cu file is compiled.
+set(DEEPINFER_CUDA_COMPILE_OPTIONS
+  # No contraction: an fma that is meant is written (docs/design.md, "same tokens everywhere").
+  "$<$<COMPILE_LANGUAGE:CUDA>:${DEEPINFER_CUDA_GENCODE};-fmad=false;--expt-relaxed-constexpr;--compress-mode=size>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-ffp-contract=off>"
+  # nvcc cannot evaluate fmt 9's checks of format strings.
+  "$<$<COMPILE_LANGUAGE:CUDA>:-DFMT_CONSTEVAL=;-DFMT_USE_CONSTEXPR=1>")

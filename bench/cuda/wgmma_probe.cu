@@ -58,6 +58,7 @@ __global__ void run_wgmma(const __nv_bfloat16* a, const __nv_bfloat16* b, int k,
   const int lane = threadIdx.x % 32;
   const int row = threadIdx.x / 32 * 16 + lane / 4;
   float acc[kN / 2];
+#pragma unroll
   for (int i = 0; i < kN / 2; ++i) acc[i] = 0;
   for (int k0 = 0; k0 < k; k0 += kBlockK) {
     fill_tile(a_tile, a + k0, kM, k);
@@ -65,6 +66,7 @@ __global__ void run_wgmma(const __nv_bfloat16* a, const __nv_bfloat16* b, int k,
     ptx::fence_async_shared();
     __syncthreads();
     uint32_t regs[4][4];
+#pragma unroll
     for (int s = 0; s < 4; ++s) {
       const int column = k0 + s * 16 + lane % 4 * 2;
       regs[s][0] = pair_at(a, k, row, column);
@@ -73,19 +75,22 @@ __global__ void run_wgmma(const __nv_bfloat16* a, const __nv_bfloat16* b, int k,
       regs[s][3] = pair_at(a, k, row + 8, column + 8);
     }
     ptx::wgmma_fence();
-    for (int s = 0; s < 4; ++s) {
-      const uint64_t b_desc = ptx::swizzled_tile(b_tile) + s * 2;
-      if (a_in_registers) {
-        Wgmma<kN>::run(acc, regs[s], b_desc);
-      } else {
-        Wgmma<kN>::run(acc, ptx::swizzled_tile(a_tile) + s * 2, b_desc);
+    if (a_in_registers) {
+#pragma unroll
+      for (int s = 0; s < 4; ++s) Wgmma<kN>::run(acc, regs[s], ptx::swizzled_tile(b_tile) + s * 2);
+    } else {
+#pragma unroll
+      for (int s = 0; s < 4; ++s) {
+        Wgmma<kN>::run(acc, ptx::swizzled_tile(a_tile) + s * 2, ptx::swizzled_tile(b_tile) + s * 2);
       }
     }
     ptx::wgmma_commit();
     ptx::wgmma_wait<0>();
     __syncthreads();
   }
+#pragma unroll
   for (int j = 0; j < kN / 8; ++j) {
+#pragma unroll
     for (int i = 0; i < 4; ++i) {
       d[(row + i / 2 * 8) * kN + j * 8 + lane % 4 * 2 + i % 2] = acc[4 * j + i];
     }

@@ -18,7 +18,9 @@ namespace deepinfer {
 /// How to load a model and run it.
 struct EngineOptions {
   std::filesystem::path model;   ///< Checkpoint directory in the released layout.
-  std::string backend = "auto";  ///< "cpu", "reference", or "auto": the fastest one there is.
+  std::string backend = "auto";  ///< "cuda", "cpu", "reference", or "auto": cuda where a device
+                                 ///< can be used, else cpu.
+  int device = 0;                ///< CUDA device, >= 0.
   std::string numerics =
       "engine";  ///< "engine", or "exact" (fp32 activations; the reference backend only).
   std::string cpu_level =

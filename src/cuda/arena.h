@@ -12,6 +12,8 @@ namespace deepinfer::cuda {
 class Arena {
  public:
   Arena() = default;
+  /// Takes a first block of `bytes` at once. Errors: as reserve().
+  explicit Arena(int64_t bytes) { reserve(bytes); }
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;

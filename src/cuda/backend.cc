@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
 #include <memory>
 
 #include "base/error.h"
@@ -16,7 +19,27 @@ namespace deepinfer::cuda {
 namespace {
 
 /// Plans, sampling rows and page tables of a step: far less than this.
-constexpr int64_t kStagingBytes = int64_t{4} << 20;
+constexpr int64_t kStagingBytes = int64_t{8} << 20;
+/// Larger copies from the host (weights, biases of a whole vocabulary) may wait for the stream.
+constexpr int64_t kMaxStagedCopy = int64_t{1} << 20;
+/// Marks that can be told apart; older ones count as reached when the oldest of these is.
+constexpr size_t kNumMarks = 8;
+
+/// Host memory that the device reads and writes over PCIe while the host goes on.
+class PinnedMemory {
+ public:
+  explicit PinnedMemory(int64_t bytes) {
+    DEEPINFER_CUDA(cudaHostAlloc(&data_, static_cast<size_t>(bytes), cudaHostAllocMapped));
+  }
+  ~PinnedMemory() { cudaFreeHost(data_); }
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+
+  void* data() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
 
 /// Everything goes into one stream, in call order. Owned by the engine thread, which must be the
 /// thread that made it or call nothing else on another device.
@@ -24,16 +47,18 @@ class CudaBackend final : public ops::Backend {
  public:
   explicit CudaBackend(const BackendOptions& options)
       : device_(use_device(options.device)),
+        arena_(options.reserve_bytes + options.workspace_bytes + 2 * kStagingBytes),
         staging_(arena_.take(kStagingBytes), kStagingBytes),
         workspace_(arena_.take(options.workspace_bytes), options.workspace_bytes),
         tables_(arena_),
+        counters_(allocate(DType::kI32, {kNumCounters})),
         context_{.stream = stream_.get(),
                  .workspace = &workspace_,
                  .staging = &staging_,
                  .tables = &tables_,
+                 .counters = counters_.as<int32_t>(),
                  .family = family_of(device_),
-                 .num_multiprocessors = device_.num_multiprocessors,
-                 .engram = options.engram} {}
+                 .num_multiprocessors = device_.num_multiprocessors} {}
   ~CudaBackend() override { cudaStreamSynchronize(stream_.get()); }
 
   std::string_view name() const override { return "cuda"; }
@@ -49,11 +74,25 @@ class CudaBackend final : public ops::Backend {
     return Tensor::borrow(view);
   }
 
+  Tensor allocate_host(DType dtype, const Shape& shape) override {
+    select();
+    const PinnedMemory& memory =
+        host_memory_.emplace_back(std::max<int64_t>(shape.num_elements() * size_of(dtype), 1));
+    return Tensor::borrow(TensorView(memory.data(), dtype, shape));
+  }
+
   TensorView place(const TensorView& stored) override {
     const TensorView view(arena_.take(stored.num_bytes()), stored.dtype(), stored.shape(),
                           tensor_device());
     copy(stored, view);
     return view;
+  }
+
+  TensorView place_table(const TensorView& stored) override {
+    select();
+    const PinnedMemory& memory = host_memory_.emplace_back(stored.num_bytes());
+    std::memcpy(memory.data(), stored.data(), static_cast<size_t>(stored.num_bytes()));
+    return {memory.data(), stored.dtype(), stored.shape(), tensor_device()};
   }
 
   void copy(const TensorView& from, const TensorView& to) override {
@@ -63,8 +102,13 @@ class CudaBackend final : public ops::Backend {
                     to.shape().to_string(), to_string(to.dtype()));
     if (count == 0) return;
     select();
-    // The reshapes check that both are contiguous. From pageable memory the call returns once the
-    // source has been read, so callers may drop it.
+    // The reshapes check that both are contiguous.
+    if (from.device().kind == DeviceKind::kHost && from.num_bytes() <= kMaxStagedCopy) {
+      staging_.copy(from.reshape({count}).data(), to.reshape({count}).data(), from.num_bytes(),
+                    stream_.get());
+      return;
+    }
+    // From pageable memory the call returns once the source has been read.
     DEEPINFER_CUDA(cudaMemcpyAsync(to.reshape({count}).data(), from.reshape({count}).data(),
                                    static_cast<size_t>(from.num_bytes()), cudaMemcpyDefault,
                                    stream_.get()));
@@ -73,7 +117,29 @@ class CudaBackend final : public ops::Backend {
   void synchronize() override {
     select();
     stream_.synchronize();
-    staging_.reset();
+    staging_.free_until(staging_.position());
+  }
+
+  uint64_t record() override {
+    select();
+    const uint64_t mark = ++newest_mark_;
+    Mark& slot = marks_[mark % kNumMarks];
+    slot.staged = staging_.position();
+    slot.event.record(stream_.get());
+    return mark;
+  }
+  bool is_done(uint64_t mark) override {
+    select();
+    const Mark& slot = slot_of(mark);
+    if (!slot.event.is_reached()) return false;
+    staging_.free_until(slot.staged);
+    return true;
+  }
+  void wait(uint64_t mark) override {
+    select();
+    const Mark& slot = slot_of(mark);
+    slot.event.synchronize();
+    staging_.free_until(slot.staged);
   }
 
   void resolve_rows(const ops::ResolveRowsParams& params) override {
@@ -110,6 +176,16 @@ class CudaBackend final : public ops::Backend {
   /// The current device is a property of the calling thread.
   void select() const { DEEPINFER_CUDA(cudaSetDevice(device_.index)); }
 
+  struct Mark {
+    Event event;
+    int64_t staged = 0;  // Staging::position() then
+  };
+  /// Of a mark, or of the oldest one that is still known.
+  const Mark& slot_of(uint64_t mark) const {
+    const uint64_t oldest = newest_mark_ < kNumMarks ? 1 : newest_mark_ - kNumMarks + 1;
+    return marks_[std::max(mark, oldest) % kNumMarks];
+  }
+
   template <typename Params>
   void run(const Params& params, void (*operation)(const Params&, Context&)) {
     check(params);
@@ -124,6 +200,10 @@ class CudaBackend final : public ops::Backend {
   Staging staging_;
   Workspace workspace_;
   PointerTables tables_;
+  std::array<Mark, kNumMarks> marks_;
+  uint64_t newest_mark_ = 0;
+  Tensor counters_;
+  std::deque<PinnedMemory> host_memory_;
   Context context_;
 };
 

@@ -17,15 +17,18 @@ enum class Family : uint8_t {
   kGeneric,  // from compute capability 8.0: products by mma.sync
 };
 
+/// Counters that kernels use to find out who comes last.
+inline constexpr int64_t kNumCounters = 4096;
+
 /// What an operation works with. Everything is borrowed from the backend.
 struct Context {
   cudaStream_t stream = nullptr;
   Workspace* workspace = nullptr;  // of the operation that runs; see WorkspaceScope
   Staging* staging = nullptr;      // for small host arrays of the params
   PointerTables* tables = nullptr;
+  int32_t* counters = nullptr;  // [kNumCounters] zero; a kernel that raises one sets it back
   Family family = Family::kGeneric;
   int num_multiprocessors = 0;
-  EngramPlacement engram = EngramPlacement::kFile;
 };
 
 }  // namespace deepinfer::cuda

@@ -32,18 +32,13 @@ struct DeviceList {
 /// What this machine has. Never throws for a missing driver or device.
 DeviceList list_devices();
 
-/// Where Engram tables are read from (spec/model.md §7).
-enum class EngramPlacement : uint8_t {
-  kPinned,  // host memory that the device reads by row over PCIe, inside the step
-  kFile,    // gathered by the host from the mapping: the step waits for the row numbers once
-};
-
 struct BackendOptions {
   int device = 0;
-  /// Scratch memory of the operations, planned before the first step: see workspace_bytes().
+  /// Scratch memory of the operations. One that needs more fails by name; one that can tile its
+  /// rows takes what there is.
   int64_t workspace_bytes = int64_t{256} << 20;
-  EngramPlacement engram = EngramPlacement::kFile;
-  bool show_progress = false;  // while weights are placed
+  /// Memory for allocate() and place(), taken at once; what goes beyond is taken in further blocks.
+  int64_t reserve_bytes = 0;
 };
 
 /// The backend on one device. Errors: kUnsupported if the device cannot be used, naming why;

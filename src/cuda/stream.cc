@@ -27,6 +27,12 @@ void Event::record(cudaStream_t stream) const {
 void Event::synchronize() const {
   DEEPINFER_CUDA(cudaEventSynchronize(event_));
 }
+bool Event::is_reached() const {
+  const cudaError_t result = cudaEventQuery(event_);
+  if (result == cudaErrorNotReady) return false;
+  DEEPINFER_CUDA(result);
+  return true;
+}
 float Event::elapsed_ms(const Event& start) const {
   float ms = 0;
   DEEPINFER_CUDA(cudaEventElapsedTime(&ms, start.event_, event_));

@@ -32,6 +32,8 @@ class Event {
 
   void record(cudaStream_t stream) const;
   void synchronize() const;
+  /// Whether it has been reached. Throws what the device failed with.
+  bool is_reached() const;
   /// Milliseconds from `start`, both recorded with timing and reached.
   float elapsed_ms(const Event& start) const;
 

@@ -40,10 +40,8 @@ class EngineImpl final : public Engine {
         pool_(options.threads, ThreadPool::Pinning::kCores),
         replay_suffix_(options.replay == "bounded" ? fmt::format("-bounded{}", options.keep_tokens)
                                                    : std::string()),
-        profiler_(options.profile
-                      ? ops::make_profiling_backend(engine::make_backend(options, pool_))
-                      : nullptr),
-        plain_backend_(options.profile ? nullptr : engine::make_backend(options, pool_)),
+        profiler_(options.profile ? ops::make_profiling_backend(make_backend(options)) : nullptr),
+        plain_backend_(options.profile ? nullptr : make_backend(options)),
         backend_(options.profile ? profiler_.get() : plain_backend_.get()),
         cache_({.num_pages = context_.kv_tokens / cache::kPageTokens,
                 .page_tokens = cache::kPageTokens,
@@ -51,8 +49,7 @@ class EngineImpl final : public Engine {
                 .identity = system_fingerprint(),
                 .reuse = options.prefix_cache}),
         limits_(engine::scheduler_limits(options, checkpoint_->config())),
-        runner_(*checkpoint_, *backend_, token_map_,
-                {.max_rows = limits_.max_rows(), .max_logit_rows = limits_.max_logit_rows()},
+        runner_(*checkpoint_, *backend_, token_map_, engine::step_limits(limits_),
                 cache_shape(options)),
         executor_(
             runner_, [this] { pool_.pin_caller(); }, [this] { mailbox_->poke(); }),
@@ -93,6 +90,9 @@ class EngineImpl final : public Engine {
   }
 
  private:
+  std::unique_ptr<ops::Backend> make_backend(const EngineOptions& options) {
+    return engine::make_backend(options, checkpoint_->config(), context_, pool_);
+  }
   cache::CacheShape cache_shape(const EngineOptions& options) const {
     cache::CacheShape shape = model::Model::cache_shape(checkpoint_->config());
     shape.num_slots = options.max_batch;
@@ -224,7 +224,13 @@ ScoreResult EngineImpl::score(std::span<const int32_t> tokens, const ScoreOption
   const std::vector<int32_t> copy(tokens.begin(), tokens.end());
   try {
     ScoreResult result = run_score(copy, options.logits);
-    if (options.trace) result.trace = run_trace(copy);
+    if (options.trace) {
+      if (backend_->name() == "cuda") {
+        fail(ErrorCode::kUnsupported,
+             "a trace is not available on backend \"cuda\", expected \"cpu\" or \"reference\"");
+      }
+      result.trace = run_trace(copy);
+    }
     return result;
   } catch (const std::future_error&) {
     fail(ErrorCode::kInternal, "the engine stopped before the score was computed");

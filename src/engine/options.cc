@@ -16,18 +16,19 @@ void check_range(const char* field, int64_t value, int64_t low, int64_t high) {
 void EngineOptions::validate() const {
   constexpr int64_t kMaxTokens = int64_t{1} << 40;
   if (model.empty()) fail(ErrorCode::kInvalidArgument, "model is empty, expected a directory");
-  if (backend != "auto" && backend != "cpu" && backend != "reference") {
+  if (backend != "auto" && backend != "cuda" && backend != "cpu" && backend != "reference") {
     fail(ErrorCode::kInvalidArgument,
-         "backend is \"{}\", expected \"auto\", \"cpu\" or \"reference\"", backend);
+         "backend is \"{}\", expected \"auto\", \"cuda\", \"cpu\" or \"reference\"", backend);
   }
   if (numerics != "engine" && numerics != "exact") {
     fail(ErrorCode::kInvalidArgument, "numerics is \"{}\", expected \"engine\" or \"exact\"",
          numerics);
   }
-  if (numerics == "exact" && backend == "cpu") {
+  if (numerics == "exact" && (backend == "cpu" || backend == "cuda")) {
     fail(ErrorCode::kInvalidArgument,
-         "numerics is \"exact\" and backend is \"cpu\", expected backend \"reference\"");
+         "numerics is \"exact\" and backend is \"{}\", expected backend \"reference\"", backend);
   }
+  check_range("device", device, 0, 1023);
   check_range("threads", threads, 0, 4096);
   check_range("prefill_chunk", prefill_chunk, 1, 65536);
   check_range("max_batch", max_batch, 1, 65536);

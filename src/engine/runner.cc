@@ -7,11 +7,10 @@
 namespace deepinfer::engine {
 namespace {
 
-/// Copies `from` into the front of a host tensor, which grows when it is too small.
-void copy_out(ops::Backend& backend, const TensorView& from, Tensor& to) {
-  const int64_t count = from.shape().num_elements();
-  if (to.view().empty() || to.shape().num_elements() < count) to = Tensor(from.dtype(), {count});
-  backend.copy(from, to.view().slice(0, count));
+/// Copies `from` into the front of a host tensor of `capacity` elements, made when first needed.
+void copy_out(ops::Backend& backend, const TensorView& from, int64_t capacity, Tensor& to) {
+  if (to.view().empty()) to = backend.allocate_host(from.dtype(), {capacity});
+  backend.copy(from, to.view().slice(0, from.shape().num_elements()));
 }
 
 }  // namespace
@@ -92,11 +91,13 @@ void Runner::run_rows(Step& step) {
 
 void Runner::copy_results(Step& step) {
   const auto n = static_cast<int64_t>(step.rows.size());
-  copy_out(backend_, token_.view().slice(0, n), step.token);
-  copy_out(backend_, logprob_.view().slice(0, n), step.logprob);
+  const int64_t rows = model_.limits().max_logit_rows;
+  copy_out(backend_, token_.view().slice(0, n), rows, step.token);
+  copy_out(backend_, logprob_.view().slice(0, n), rows, step.logprob);
   if (step.num_top > 0) {
-    copy_out(backend_, top_tokens_.view().slice(0, n * step.num_top), step.top_tokens);
-    copy_out(backend_, top_logprobs_.view().slice(0, n * step.num_top), step.top_logprobs);
+    const int64_t top = rows * SamplingParams::kMaxLogprobs;
+    copy_out(backend_, top_tokens_.view().slice(0, n * step.num_top), top, step.top_tokens);
+    copy_out(backend_, top_logprobs_.view().slice(0, n * step.num_top), top, step.top_logprobs);
   }
   if (step.wants_logits) {
     const TensorView logits = model_.logits();

@@ -9,6 +9,8 @@
 #include "base/file.h"
 #include "cache/kv_cache.h"
 #include "cpu/backend.h"
+#include "cuda/cuda.h"
+#include "engine/device_plan.h"
 #include "model/forward.h"
 #include "text/engram_token_map.h"
 
@@ -24,16 +26,21 @@ constexpr int64_t kDefaultRequestTokens = 4096;
 /// Most rows whose logits a step computes beyond one per request: scoring goes in steps of so many.
 constexpr int64_t kScoreRows = 64;
 
-/// Refuses caches that this machine cannot hold, before anything is allocated for them.
-void check_memory(const EngineOptions& options, const ModelConfig& config, int64_t kv_tokens) {
+/// Pages, slots, snapshots and token counts. A double: options may name more than fits 64 bits.
+double cache_bytes(const EngineOptions& options, const ModelConfig& config, int64_t kv_tokens) {
   const cache::CacheShape shape = model::Model::cache_shape(config);
   const int64_t pages = kv_tokens / cache::kPageTokens;
   const auto slots = static_cast<double>(options.max_batch);
   const double counts = slots * static_cast<double>(config.vocab_size) * sizeof(int32_t);
-  const double bytes = static_cast<double>(pages * shape.page_bytes()) +
-                       slots * static_cast<double>(shape.slot_bytes()) + counts +
-                       static_cast<double>(snapshot_units(options)) *
-                           static_cast<double>(shape.snapshot_unit_bytes());
+  return static_cast<double>(pages * shape.page_bytes()) +
+         slots * static_cast<double>(shape.slot_bytes()) + counts +
+         static_cast<double>(snapshot_units(options)) *
+             static_cast<double>(shape.snapshot_unit_bytes());
+}
+
+/// Refuses caches that this machine cannot hold, before anything is allocated for them.
+void check_memory(const EngineOptions& options, const ModelConfig& config, int64_t kv_tokens) {
+  const double bytes = cache_bytes(options, config, kv_tokens);
   const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
                         static_cast<double>(::sysconf(_SC_PAGE_SIZE));
   if (bytes > memory) {
@@ -43,6 +50,18 @@ void check_memory(const EngineOptions& options, const ModelConfig& config, int64
          "{:.1f}: lower one of them",
          kv_tokens, options.max_batch, options.snapshots, bytes / kGiB, memory / kGiB);
   }
+}
+
+/// Whether the model runs on the CUDA device. "auto" takes one that can be used unless somebody
+/// names a level of the cpu backend. A program without CUDA, or a machine without a driver, says no
+/// at once.
+bool runs_on_device(const EngineOptions& options) {
+  if (options.numerics == "exact" || options.backend == "reference") return false;
+  if (options.backend == "cuda") return true;
+  if (options.backend != "auto" || !options.cpu_level.empty()) return false;
+  const cuda::DeviceList list = cuda::list_devices();
+  const auto index = static_cast<size_t>(options.device);
+  return list.problem.empty() && index < list.devices.size() && list.devices[index].problem.empty();
 }
 
 bool is_utf8(const std::string& text) {
@@ -107,17 +126,26 @@ ContextLimits context_limits(const EngineOptions& options, const ModelConfig& co
          "max_model_len is {}, but kv_tokens {} holds {}: raise kv_tokens or lower max_model_len",
          asked, options.kv_tokens, tokens);
   }
-  check_memory(options, config, tokens);
+  // The memory of a device is planned, and refused, with everything that goes there.
+  if (!runs_on_device(options)) check_memory(options, config, tokens);
   return {.kv_tokens = tokens, .max_model_len = asked > 0 ? asked : std::min(limit, tokens)};
 }
 
-std::unique_ptr<ops::Backend> make_backend(const EngineOptions& options, ThreadPool& pool) {
-  // Exact numerics are the reference's alone; everything else is fastest on the cpu backend.
+std::unique_ptr<ops::Backend> make_backend(const EngineOptions& options, const ModelConfig& config,
+                                           const ContextLimits& context, ThreadPool& pool) {
+  // Exact numerics are the reference's alone; everything else is fastest on a device, then on the
+  // cpu backend.
   if (options.numerics == "exact") {
     return ops::make_reference_backend(ops::Numerics::kExact, pool);
   }
   if (options.backend == "reference") {
     return ops::make_reference_backend(ops::Numerics::kEngine, pool);
+  }
+  if (runs_on_device(options)) {
+    const double caches = cache_bytes(options, config, context.kv_tokens);
+    const DevicePlan plan = plan_device(config, step_limits(scheduler_limits(options, config)),
+                                        static_cast<int64_t>(caches));
+    return cuda::make_backend(backend_options(options.device, plan));
   }
   return cpu::make_cpu_backend(pool, {.level = options.cpu_level});
 }
@@ -132,6 +160,10 @@ scheduler::Limits scheduler_limits(const EngineOptions& options, const ModelConf
           .max_running = options.max_batch,
           .ring_slack = cache::kRingSlack,
           .history = config.engram_layers.empty() ? 0 : config.engram_max_ngram - 1};
+}
+
+model::StepLimits step_limits(const scheduler::Limits& limits) {
+  return {.max_rows = limits.max_rows(), .max_logit_rows = limits.max_logit_rows()};
 }
 
 cache::RestartRules restart_rules(const EngineOptions& options, const ModelConfig& config) {

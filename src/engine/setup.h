@@ -8,6 +8,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "deepinfer/engine.h"
+#include "model/forward.h"
 #include "ops/backend.h"
 #include "scheduler/scheduler.h"
 
@@ -29,15 +30,20 @@ struct ContextLimits {
   int64_t kv_tokens;  // a multiple of the page size
   int64_t max_model_len;
 };
-/// Errors: kInvalidArgument; kResourceExhausted when this machine cannot hold the caches.
+/// Errors: kInvalidArgument; kResourceExhausted when the host shall hold the caches and cannot.
 ContextLimits context_limits(const EngineOptions& options, const checkpoint::ModelConfig& config);
 
-std::unique_ptr<ops::Backend> make_backend(const EngineOptions& options, ThreadPool& pool);
+/// What the options name, or the fastest that this machine has. Errors: kUnsupported and
+/// kResourceExhausted of a device that cannot be used or is too small, naming what to lower.
+std::unique_ptr<ops::Backend> make_backend(const EngineOptions& options,
+                                           const checkpoint::ModelConfig& config,
+                                           const ContextLimits& context, ThreadPool& pool);
 
 /// Units of ring snapshots (cache::SnapshotPool): two for each.
 int64_t snapshot_units(const EngineOptions& options);
 scheduler::Limits scheduler_limits(const EngineOptions& options,
                                    const checkpoint::ModelConfig& config);
+model::StepLimits step_limits(const scheduler::Limits& limits);
 /// Errors: kInvalidArgument.
 cache::RestartRules restart_rules(const EngineOptions& options,
                                   const checkpoint::ModelConfig& config);

@@ -25,8 +25,13 @@ class Binder {
     if (!result.scale.empty()) result.scale = backend_.place(result.scale);
     return result;
   }
-  /// A table whose rows are gathered from the mapping: never moved as a whole.
-  QuantView mapped(const std::string& name) const { return checkpoint_.weight(prefix_ + name); }
+  /// A table whose rows are gathered.
+  QuantView table(const std::string& name) const {
+    QuantView result = checkpoint_.weight(prefix_ + name);
+    result.weight = backend_.place_table(result.weight);
+    result.scale = backend_.place_table(result.scale);
+    return result;
+  }
 
  private:
   const checkpoint::Checkpoint& checkpoint_;
@@ -90,7 +95,7 @@ LayerWeights bind_layer(const checkpoint::ModelConfig& config, const Binder& lay
                        .weights_proj = attn.tensor("indexer.weights_proj.weight")};
   }
   if (config.engram_index(l) >= 0) {
-    weights.engram = {.table = layer.mapped("engram.embed"),
+    weights.engram = {.table = layer.table("engram.embed"),
                       .wkv = layer.weight("engram.wkv"),
                       .q_weight = layer.tensor("engram.q_weight"),
                       .k_weight = layer.tensor("engram.k_weight")};

@@ -48,8 +48,14 @@ class Backend {
 
   /// Zero-initialised memory that the operations can reach. Errors: kResourceExhausted.
   virtual Tensor allocate(DType dtype, const Shape& shape) = 0;
+  /// Host memory that copies from and to do not wait for; not initialised; lives as long as the
+  /// backend. Errors: kResourceExhausted.
+  virtual Tensor allocate_host(DType dtype, const Shape& shape) { return {dtype, shape}; }
   /// A stored weight as the operations can reach it; lives as long as the backend and `stored`.
   virtual TensorView place(const TensorView& stored) = 0;
+  /// A stored table whose rows are gathered (Engram): too large to be moved where it is far from
+  /// the operations; lives as long as the backend and `stored`.
+  virtual TensorView place_table(const TensorView& stored) { return stored; }
   /// Copies between host and backend memory, in call order with the operations; equal dtype and
   /// element count.
   virtual void copy(const TensorView& from, const TensorView& to) = 0;

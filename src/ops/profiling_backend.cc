@@ -30,7 +30,11 @@ class ProfilingBackendImpl final : public ProfilingBackend {
   Tensor allocate(DType dtype, const Shape& shape) override {
     return inner_->allocate(dtype, shape);
   }
+  Tensor allocate_host(DType dtype, const Shape& shape) override {
+    return inner_->allocate_host(dtype, shape);
+  }
   TensorView place(const TensorView& stored) override { return inner_->place(stored); }
+  TensorView place_table(const TensorView& stored) override { return inner_->place_table(stored); }
   void copy(const TensorView& from, const TensorView& to) override { inner_->copy(from, to); }
   void synchronize() override { inner_->synchronize(); }
   uint64_t record() override { return inner_->record(); }
@@ -95,7 +99,8 @@ class ProfilingBackendImpl final : public ProfilingBackend {
     (inner_.get()->*compute)(params);
     inner_->synchronize();
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-    const Cost cost = cost_of(params);
+    // Costs read operands, and those of a device are out of reach: times only.
+    const Cost cost = inner_->name() == "cuda" ? Cost{} : cost_of(params);
     OperationTotals& totals = profile_[static_cast<size_t>(operation)];
     ++totals.calls;
     totals.seconds += time.count();

@@ -44,8 +44,8 @@ struct OperationTotals {
 using Profile = std::array<OperationTotals, kNumOperations>;  // by Operation
 
 /// Wraps a backend and adds up what each operation costs. Waits for every operation, so it times a
-/// backend that computes asynchronously without its overlap. Operands must be in host memory. Owned
-/// by the engine thread, like the backend it wraps.
+/// backend that computes asynchronously without its overlap. On backend "cuda" it counts times
+/// only. Owned by the engine thread, like the backend it wraps.
 class ProfilingBackend : public Backend {
  public:
   virtual const Profile& profile() const = 0;

@@ -6,7 +6,7 @@ import unittest
 
 from program import BINARY, MODEL, ProgramTest, run
 
-COMMANDS = ["generate", "score", "inspect", "synth", "bench", "tokenize", "parse"]
+COMMANDS = ["generate", "score", "devices", "inspect", "synth", "bench", "tokenize", "parse"]
 if os.environ.get("DEEPINFER_SERVER") == "ON":
     COMMANDS.append("serve")
 

@@ -2,9 +2,7 @@
 #include "cuda/device/load.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/error.h"
-#include "cuda/gemm.h"
 #include "cuda/gemm/plain.h"
-#include "cuda/ops/row_ops.h"
 
 namespace deepinfer::cuda {
 namespace {
@@ -85,17 +83,6 @@ void linear_plain(const QuantView& weight, const TensorView& x, const TensorView
                                                 outputs, static_cast<int>(x.dim(1)), y.data(),
                                                 y.stride(0), y.dtype() == DType::kF32);
   DEEPINFER_CUDA_LAUNCHED("linear_plain");
-}
-
-void linear(const QuantView& weight, const TensorView& x, InputRounding rounding,
-            const TensorView& y, Context& context) {
-  if (rounding == InputRounding::kNone) return linear_plain(weight, x, y, context);
-  const WorkspaceScope scope(*context.workspace);
-  const int64_t rows = x.dim(0);
-  const TensorView rounded(context.workspace->take<BFloat16>(rows * x.dim(1)), DType::kBF16,
-                           {rows, x.dim(1)});
-  round_fp8_rows(x, rounded, context);
-  linear_plain(weight, rounded, y, context);
 }
 
 }  // namespace deepinfer::cuda
