@@ -53,6 +53,13 @@ std::byte* Arena::take(int64_t bytes) {
   return memory;
 }
 
+void Arena::release(const Mark& mark) {
+  for (; blocks_.size() > mark.num_blocks; blocks_.pop_back()) cudaFree(blocks_.back());
+  next_ = mark.next;
+  left_ = mark.left;
+  taken_ = mark.taken;
+}
+
 std::byte* Workspace::take_bytes(int64_t bytes) {
   bytes = aligned(bytes);
   DEEPINFER_CHECK(bytes <= bytes_left(), "workspace: {} bytes wanted, {} of {} left", bytes,

@@ -24,6 +24,16 @@ class Arena {
   /// 256-byte aligned, not initialised. Errors: as reserve().
   std::byte* take(int64_t bytes);
 
+  /// Everything taken between the two is free again; blocks taken from the device go back to it.
+  struct Mark {
+    size_t num_blocks;
+    std::byte* next;
+    int64_t left;
+    int64_t taken;
+  };
+  Mark mark() const { return {blocks_.size(), next_, left_, taken_}; }
+  void release(const Mark& mark);
+
   int64_t bytes_taken() const { return taken_; }
   /// cudaMalloc calls so far: a step adds none.
   int64_t num_blocks() const { return static_cast<int64_t>(blocks_.size()); }

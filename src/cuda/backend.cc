@@ -50,7 +50,6 @@ class CudaBackend final : public ops::Backend {
         arena_(options.reserve_bytes + options.workspace_bytes + 2 * kStagingBytes),
         staging_(arena_.take(kStagingBytes), kStagingBytes),
         workspace_(arena_.take(options.workspace_bytes), options.workspace_bytes),
-        tables_(arena_),
         counters_(allocate(DType::kI32, {kNumCounters})),
         context_{.stream = stream_.get(),
                  .workspace = &workspace_,
@@ -72,6 +71,13 @@ class CudaBackend final : public ops::Backend {
     DEEPINFER_CUDA(
         cudaMemsetAsync(view.data(), 0, static_cast<size_t>(view.num_bytes()), stream_.get()));
     return Tensor::borrow(view);
+  }
+
+  void begin_scope() override { scope_ = arena_.mark(); }
+  void end_scope() override {
+    select();
+    cudaStreamSynchronize(stream_.get());  // what failed is told by the next call
+    arena_.release(scope_);
   }
 
   Tensor allocate_host(DType dtype, const Shape& shape) override {
@@ -197,6 +203,7 @@ class CudaBackend final : public ops::Backend {
   DeviceInfo device_;  // first: everything below needs the device to be the current one
   Stream stream_;
   Arena arena_;
+  Arena::Mark scope_{};
   Staging staging_;
   Workspace workspace_;
   PointerTables tables_;

@@ -26,8 +26,6 @@ struct ExpertPointers {
 /// (or when its experts have moved). Owned by the engine thread.
 class PointerTables {
  public:
-  explicit PointerTables(Arena& arena) : arena_(arena) {}
-
   /// [E] on the device.
   const ExpertPointers* table(std::span<const ops::ExpertWeights> experts, cudaStream_t stream);
 
@@ -36,7 +34,7 @@ class PointerTables {
     std::vector<ExpertPointers> host;
     ExpertPointers* device = nullptr;
   };
-  Arena& arena_;
+  Arena arena_;
   std::unordered_map<const void*, Entry> entries_;  // by the address of the experts
 };
 

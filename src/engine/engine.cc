@@ -224,13 +224,7 @@ ScoreResult EngineImpl::score(std::span<const int32_t> tokens, const ScoreOption
   const std::vector<int32_t> copy(tokens.begin(), tokens.end());
   try {
     ScoreResult result = run_score(copy, options.logits);
-    if (options.trace) {
-      if (backend_->name() == "cuda") {
-        fail(ErrorCode::kUnsupported,
-             "a trace is not available on backend \"cuda\", expected \"cpu\" or \"reference\"");
-      }
-      result.trace = run_trace(copy);
-    }
+    if (options.trace) result.trace = run_trace(copy);
     return result;
   } catch (const std::future_error&) {
     fail(ErrorCode::kInternal, "the engine stopped before the score was computed");
@@ -253,8 +247,15 @@ ScoreResult EngineImpl::run_score(const std::vector<int32_t>& tokens, bool want_
 }
 
 std::vector<TraceTensor> EngineImpl::run_trace(const std::vector<int32_t>& tokens) {
+  // Scratch memory of a device is planned for the steps of the engine.
+  const auto count = static_cast<int64_t>(tokens.size());
+  if (backend_->name() == "cuda" && count > limits_.max_rows()) {
+    fail(ErrorCode::kResourceExhausted,
+         "a trace of {} tokens was asked for, a step on the device holds {}: raise prefill_chunk",
+         count, limits_.max_rows());
+  }
   return on_engine_thread<std::vector<TraceTensor>>([this, tokens] {
-    return engine::trace_sequence(*checkpoint_, *backend_, token_map_, tokens);
+    return engine::trace_sequence(*checkpoint_, *backend_, token_map_, runner_.weights(), tokens);
   });
 }
 

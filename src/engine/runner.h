@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -20,6 +21,8 @@ class Runner {
   Runner(const checkpoint::Checkpoint& checkpoint, ops::Backend& backend,
          std::span<const int32_t> token_map, const model::StepLimits& limits,
          const cache::CacheShape& shape);
+
+  const std::shared_ptr<const model::ModelWeights>& weights() const { return model_.weights(); }
 
   /// Enqueues a step and the copies of its results. Throws what an operation fails with; caches and
   /// slots of the step's requests are undefined then.

@@ -38,6 +38,7 @@ bool ScoreJob::accept(int64_t first, std::span<const float> logprobs, const Tens
 
 std::vector<TraceTensor> trace_sequence(const checkpoint::Checkpoint& checkpoint,
                                         ops::Backend& backend, std::span<const int32_t> token_map,
+                                        std::shared_ptr<const model::ModelWeights> weights,
                                         std::span<const int32_t> tokens) {
   const auto count = static_cast<int64_t>(tokens.size());
   if (count > kMaxTraceTokens) {
@@ -45,7 +46,9 @@ std::vector<TraceTensor> trace_sequence(const checkpoint::Checkpoint& checkpoint
          count, kMaxTraceTokens);
   }
   const checkpoint::ModelConfig& config = checkpoint.config();
-  model::Model model(checkpoint, backend, token_map, {.max_rows = count, .max_logit_rows = count});
+  const ops::AllocationScope scope(backend);
+  model::Model model(checkpoint, backend, token_map, {.max_rows = count, .max_logit_rows = count},
+                     std::move(weights));
   cache::CacheShape shape = model::Model::cache_shape(config);
   shape.num_slots = 1;
   shape.max_slot_tokens = count;
@@ -68,7 +71,7 @@ std::vector<TraceTensor> trace_sequence(const checkpoint::Checkpoint& checkpoint
   std::vector<int32_t> span_rows(rows.size());
   std::iota(span_rows.begin(), span_rows.end(), 0);
   const std::vector<int64_t> rows_at_layer(static_cast<size_t>(config.num_layers), count);
-  model::Trace trace;
+  model::Trace trace(backend);
   trace.add("rows", TensorView(span_rows.data(), DType::kI32, {count}));
   model.forward({.rows = rows,
                  .span_begin = span_begin,

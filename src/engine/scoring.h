@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <exception>
 #include <future>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "checkpoint/checkpoint.h"
 #include "deepinfer/engine.h"
 #include "engine/step.h"
+#include "model/weights.h"
 #include "ops/backend.h"
 
 namespace deepinfer::engine {
@@ -39,10 +41,12 @@ class ScoreJob {
   std::promise<ScoreResult> promise_;
 };
 
-/// Runs a whole sequence as one step on a model and cache of its own and returns every intermediate
-/// (debugging and golden tests; host backends). Errors: kResourceExhausted above kMaxTraceTokens.
+/// Runs a whole sequence as one step with activations and caches of its own and returns every
+/// intermediate (debugging and golden tests). `weights`: of the backend's model. Errors:
+/// kResourceExhausted above kMaxTraceTokens.
 std::vector<TraceTensor> trace_sequence(const checkpoint::Checkpoint& checkpoint,
                                         ops::Backend& backend, std::span<const int32_t> token_map,
+                                        std::shared_ptr<const model::ModelWeights> weights,
                                         std::span<const int32_t> tokens);
 inline constexpr int64_t kMaxTraceTokens = 4096;
 

@@ -73,11 +73,14 @@ cache::CacheShape Model::cache_shape(const checkpoint::ModelConfig& config) {
 }
 
 Model::Model(const checkpoint::Checkpoint& checkpoint, ops::Backend& backend,
-             std::span<const int32_t> token_map, const StepLimits& limits)
+             std::span<const int32_t> token_map, const StepLimits& limits,
+             std::shared_ptr<const ModelWeights> weights)
     : config_(checkpoint.config()),
       backend_(backend),
       limits_(limits),
-      weights_(bind_weights(checkpoint, backend)) {
+      weights_(weights != nullptr
+                   ? std::move(weights)
+                   : std::make_shared<ModelWeights>(bind_weights(checkpoint, backend))) {
   const std::vector<float> main = ops::rope_inv_freq(config_.rope_head_dim, config_.rope_theta);
   const checkpoint::RopeScaling& scaling = config_.rope_scaling;
   const std::vector<float> compress = ops::rope_inv_freq(
@@ -126,17 +129,17 @@ void Model::forward(const Step& step, cache::KvCache& cache, Trace* trace) {
   resolve(step, cache);
   const auto count = static_cast<int64_t>(step.rows.size());
   const TensorView streams = buffers_->streams(count);
-  backend_.embed({.token = rows_.token, .table = weights_.embed, .streams = streams});
+  backend_.embed({.token = rows_.token, .table = weights_->embed, .streams = streams});
   backend_.copy(buffers_->first_stream(count), buffers_->pre(count));
   if (trace != nullptr) {
     trace->add("ids", rows_.token);
     trace->add("embed@rows", streams.select(1, 0));
   }
 
-  for (size_t l = 0; l < weights_.layers.size() && step.rows_at_layer[l] > 0; ++l) {
-    const bool is_last = l + 1 == weights_.layers.size();
+  for (size_t l = 0; l < weights_->layers.size() && step.rows_at_layer[l] > 0; ++l) {
+    const bool is_last = l + 1 == weights_->layers.size();
     run_layer({.index = static_cast<int64_t>(l),
-               .weights = weights_.layers[l],
+               .weights = weights_->layers[l],
                .rows_in = step.rows_at_layer[l],
                .rows = is_last ? step.num_logit_rows : step.rows_at_layer[l + 1],
                .cache = cache,
@@ -175,8 +178,8 @@ void Model::engram(const LayerContext& layer) {
   const int64_t count = layer.rows_in;
   Tensor rows, gate;
   if (layer.trace != nullptr) {
-    rows = Tensor(DType::kI64, {count, engram_primes_[i].dim(0)});
-    gate = Tensor(DType::kF32, {count, config_.hc_mult});
+    rows = layer.trace->allocate(DType::kI64, {count, engram_primes_[i].dim(0)});
+    gate = layer.trace->allocate(DType::kF32, {count, config_.hc_mult});
   }
   backend_.engram({.context = rows_.context.slice(0, count),
                    .token_map = token_map_,
@@ -255,7 +258,7 @@ void Model::attention(const LayerContext& layer) {
 
   Tensor core;
   if (layer.trace != nullptr) {
-    core = Tensor(DType::kF32, {n, config_.num_heads, config_.head_dim});
+    core = layer.trace->allocate(DType::kF32, {n, config_.num_heads, config_.head_dim});
   }
   const ops::WindowRings& rings = layer.cache.rings(layer.index);
   ops::SparseAttentionParams params{.q = q,
@@ -308,7 +311,8 @@ void Model::compress_and_select(const LayerContext& layer) {
   if (config_.is_kv_source(layer.index)) {
     const CompressorWeights& weights = layer.weights.compressor;
     Tensor latent;
-    if (layer.trace != nullptr) latent = Tensor(DType::kF32, {x.dim(0), config_.head_dim});
+    if (layer.trace != nullptr)
+      latent = layer.trace->allocate(DType::kF32, {x.dim(0), config_.head_dim});
     backend_.compress({.x = x,
                        .rows = rows_,
                        .slots = layer.cache.slots(),
@@ -350,8 +354,9 @@ void Model::compress_and_select(const LayerContext& layer) {
   const int64_t entries = step_tokens / pages.ratio;
   Tensor query, scores;
   if (layer.trace != nullptr) {
-    query = Tensor(DType::kF32, {n, config_.index_num_heads, config_.index_head_dim});
-    scores = Tensor(DType::kF32, {n, entries});
+    query =
+        layer.trace->allocate(DType::kF32, {n, config_.index_num_heads, config_.index_head_dim});
+    scores = layer.trace->allocate(DType::kF32, {n, entries});
     params.trace_query = query;
     params.trace_scores = scores;
   }
@@ -373,7 +378,7 @@ void Model::feed_forward(const LayerContext& layer) {
   begin_site(layer, layer.weights.ffn_site, n, "ffn");
 
   Tensor scores;
-  if (layer.trace != nullptr) scores = Tensor(DType::kF32, {n, config_.num_experts});
+  if (layer.trace != nullptr) scores = layer.trace->allocate(DType::kF32, {n, config_.num_experts});
   backend_.route({.x = buffers_->x(n),
                   .gate = moe.gate,
                   .bias = moe.bias,
@@ -411,13 +416,13 @@ void Model::feed_forward(const LayerContext& layer) {
 void Model::compute_logits(int64_t num_rows, Trace* trace) {
   Tensor collapse, norm;
   if (trace != nullptr) {
-    collapse = Tensor(DType::kF32, {num_rows, config_.hidden_size});
-    norm = Tensor(DType::kF32, {num_rows, config_.hidden_size});
+    collapse = trace->allocate(DType::kF32, {num_rows, config_.hidden_size});
+    norm = trace->allocate(DType::kF32, {num_rows, config_.hidden_size});
   }
   backend_.logits({.streams = buffers_->streams(num_rows),
                    .pre = buffers_->pre(num_rows),
-                   .norm = weights_.norm,
-                   .head = weights_.head,
+                   .norm = weights_->norm,
+                   .head = weights_->head,
                    .eps = config_.rms_eps,
                    .logits = logits_,
                    .trace_collapse = collapse,

@@ -40,9 +40,11 @@ struct Step {
 class Model {
  public:
   /// `token_map` is Engram's compressed id of every token (empty without Engram). `checkpoint` and
-  /// `backend` must outlive the model. Errors: kResourceExhausted.
+  /// `backend` must outlive the model. `weights`: of another model of both, or null. Errors:
+  /// kResourceExhausted.
   Model(const checkpoint::Checkpoint& checkpoint, ops::Backend& backend,
-        std::span<const int32_t> token_map, const StepLimits& limits);
+        std::span<const int32_t> token_map, const StepLimits& limits,
+        std::shared_ptr<const ModelWeights> weights = nullptr);
   ~Model();
 
   /// Runs a step on the caches: writes pages and rings of its rows, leaves logits and row
@@ -53,6 +55,7 @@ class Model {
   TensorView logits() const { return logits_; }
   const ops::RowBatch& rows() const { return rows_; }
   const StepLimits& limits() const { return limits_; }
+  const std::shared_ptr<const ModelWeights>& weights() const { return weights_; }
 
   /// The extents of a cache for this model.
   static cache::CacheShape cache_shape(const checkpoint::ModelConfig& config);
@@ -74,7 +77,7 @@ class Model {
   const checkpoint::ModelConfig& config_;
   ops::Backend& backend_;
   StepLimits limits_;
-  ModelWeights weights_;
+  std::shared_ptr<const ModelWeights> weights_;
   std::vector<TensorView> engram_multipliers_, engram_primes_, engram_offsets_;  // per Engram layer
   TensorView token_map_;
   int32_t engram_pad_ = 0;

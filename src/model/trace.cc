@@ -41,15 +41,25 @@ std::vector<int64_t> shape_of(const TensorView& tensor, int64_t rows) {
 
 }  // namespace
 
+TensorView Trace::on_host(const TensorView& tensor, size_t slot) {
+  if (tensor.device().kind == DeviceKind::kHost) return tensor;
+  if (copies_.size() <= slot) copies_.resize(slot + 1);
+  Tensor& copy = copies_[slot];
+  copy = Tensor(tensor.dtype(), tensor.shape());
+  // Row by row: views may leave gaps between rows, copies may not.
+  for (int64_t i = 0; i < tensor.dim(0); ++i) backend_.copy(tensor.at(i), copy.view().at(i));
+  backend_.synchronize();
+  return copy.view();
+}
+
 float* Trace::add_f32(const std::string& name, std::vector<int64_t> shape) {
   std::vector<std::byte> data(count_of(shape) * sizeof(float));
   tensors_.push_back({name, DType::kF32, std::move(shape), std::move(data)});
   return reinterpret_cast<float*>(tensors_.back().data.data());
 }
 
-void Trace::add(const std::string& name, const TensorView& tensor) {
-  DEEPINFER_CHECK(tensor.device().kind == DeviceKind::kHost, "{}: traces are for host backends",
-                  name);
+void Trace::add(const std::string& name, const TensorView& traced) {
+  const TensorView tensor = on_host(traced);
   const int64_t rows = tensor.dim(0);
   if (tensor.dtype() == DType::kF32 || tensor.dtype() == DType::kBF16) {
     float* out = add_f32(name, shape_of(tensor, rows));
@@ -61,7 +71,8 @@ void Trace::add(const std::string& name, const TensorView& tensor) {
                       std::vector<std::byte>(bytes, bytes + tensor.num_bytes())});
 }
 
-void Trace::add_entry_rows(const std::string& name, const TensorView& tensor, int32_t ratio) {
+void Trace::add_entry_rows(const std::string& name, const TensorView& traced, int32_t ratio) {
+  const TensorView tensor = on_host(traced);
   const int64_t entries = tensor.dim(0) / ratio;
   float* out = add_f32(name, shape_of(tensor, entries));
   for (int64_t e = 0; e < entries; ++e) {
@@ -71,9 +82,11 @@ void Trace::add_entry_rows(const std::string& name, const TensorView& tensor, in
 
 void Trace::add_window(const std::string& name, const TensorView& codes, const TensorView& scales) {
   const auto dim = static_cast<size_t>(codes.dim(1));
+  const TensorView host_codes = on_host(codes, 0);
+  const TensorView host_scales = on_host(scales, 1);
   float* out = add_f32(name, shape_of(codes, codes.dim(0)));
   for (int64_t i = 0; i < codes.dim(0); ++i) {
-    dequantize_fp8(codes.row<const uint8_t>(i), scales.row<const uint8_t>(i),
+    dequantize_fp8(host_codes.row<const uint8_t>(i), host_scales.row<const uint8_t>(i),
                    {out + static_cast<size_t>(i) * dim, dim});
   }
 }
@@ -84,24 +97,29 @@ void Trace::add_pages(const std::string& prefix, const ops::CompressedPages& pag
   const int64_t per_page = pages.entry_codes.dim(1);
   const auto dim = static_cast<size_t>(pages.entry_codes.dim(2) * 2);
   const auto key_dim = static_cast<size_t>(pages.key_codes.dim(2) * 2);
+  const TensorView page_table = on_host(slots.page_table.at(0), 0);
   float* kv = add_f32(prefix + "compressed_kv", {entries, static_cast<int64_t>(dim)});
-  for (int64_t e = 0; e < entries; ++e) {
-    const int64_t page = slots.page_table.row<const int32_t>(0)[e / per_page];
-    dequantize_fp4_kv(pages.entry_codes.at(page).row<const uint8_t>(e % per_page),
-                      pages.entry_scales.at(page).row<const uint8_t>(e % per_page),
-                      {kv + static_cast<size_t>(e) * dim, dim});
-  }
   float* keys = add_f32(prefix + "index_k", {entries, static_cast<int64_t>(key_dim)});
-  for (int64_t e = 0; e < entries; ++e) {
-    const int64_t page = slots.page_table.row<const int32_t>(0)[e / per_page];
-    dequantize_fp4_index(pages.key_codes.at(page).row<const uint8_t>(e % per_page),
-                         pages.key_scales.at(page).row<const uint8_t>(e % per_page),
-                         {keys + static_cast<size_t>(e) * key_dim, key_dim});
+  for (int64_t first = 0; first < entries; first += per_page) {
+    const int64_t page = page_table.as<const int32_t>()[first / per_page];
+    const TensorView entry_codes = on_host(pages.entry_codes.at(page), 1);
+    const TensorView entry_scales = on_host(pages.entry_scales.at(page), 2);
+    const TensorView key_codes = on_host(pages.key_codes.at(page), 3);
+    const TensorView key_scales = on_host(pages.key_scales.at(page), 4);
+    for (int64_t i = 0; i < std::min(per_page, entries - first); ++i) {
+      const auto e = static_cast<size_t>(first + i);
+      dequantize_fp4_kv(entry_codes.row<const uint8_t>(i), entry_scales.row<const uint8_t>(i),
+                        {kv + e * dim, dim});
+      dequantize_fp4_index(key_codes.row<const uint8_t>(i), key_scales.row<const uint8_t>(i),
+                           {keys + e * key_dim, key_dim});
+    }
   }
 }
 
-void Trace::add_bits(const std::string& name, const TensorView& lists, const TensorView& counts,
-                     int64_t block_size, int64_t num_entries) {
+void Trace::add_bits(const std::string& name, const TensorView& traced_lists,
+                     const TensorView& traced_counts, int64_t block_size, int64_t num_entries) {
+  const TensorView lists = on_host(traced_lists, 0);
+  const TensorView counts = on_host(traced_counts, 1);
   const int64_t rows = lists.dim(0);
   const int64_t row_bytes = (num_entries + 7) / 8;
   std::vector<std::byte> bits(static_cast<size_t>(rows * row_bytes));
@@ -121,14 +139,16 @@ void Trace::add_joined(const std::string& name, const std::vector<TensorView>& p
   const int64_t width = width_of(parts.front());
   const auto num_parts = static_cast<int64_t>(parts.size());
   float* out = add_f32(name, {rows, num_parts * width});
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t part = 0; part < num_parts; ++part) {
-      copy_row(parts[static_cast<size_t>(part)], row, out + (row * num_parts + part) * width);
+  for (int64_t part = 0; part < num_parts; ++part) {
+    const TensorView host = on_host(parts[static_cast<size_t>(part)]);
+    for (int64_t row = 0; row < rows; ++row) {
+      copy_row(host, row, out + (row * num_parts + part) * width);
     }
   }
 }
 
-void Trace::add_stacked(const std::string& name, const TensorView& tensor) {
+void Trace::add_stacked(const std::string& name, const TensorView& traced) {
+  const TensorView tensor = on_host(traced);
   const int64_t rows = tensor.dim(0);
   const int64_t width = tensor.dim(1);
   auto found = std::ranges::find(tensors_, name, &TracedTensor::name);

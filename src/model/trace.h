@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/rows.h"
+#include "ops/backend.h"
 
 namespace deepinfer::model {
 
@@ -19,9 +19,13 @@ struct TracedTensor {
 };
 
 /// Collects the intermediates of one step that runs one whole sequence from position 0 in order,
-/// under the names of the golden traces. Host backends only.
+/// under the names of the golden traces. Waits for the backend at every tensor.
 class Trace {
  public:
+  explicit Trace(ops::Backend& backend) : backend_(backend) {}
+
+  /// Memory for an operation's trace operand.
+  Tensor allocate(DType dtype, const Shape& shape) { return backend_.allocate(dtype, shape); }
   /// Copies a tensor; bf16 becomes F32. Names that golden traces keep for some positions only
   /// ("q@rows") hold all.
   void add(const std::string& name, const TensorView& tensor);
@@ -44,8 +48,12 @@ class Trace {
   std::vector<TracedTensor> take() { return std::move(tensors_); }
 
  private:
+  /// A tensor where this thread can read it: itself, or a copy that lives until the next call.
+  TensorView on_host(const TensorView& tensor, size_t slot = 0);
   float* add_f32(const std::string& name, std::vector<int64_t> shape);
 
+  ops::Backend& backend_;
+  std::vector<Tensor> copies_;  // see on_host()
   std::vector<TracedTensor> tensors_;
 };
 

@@ -48,6 +48,9 @@ class Backend {
 
   /// Zero-initialised memory that the operations can reach. Errors: kResourceExhausted.
   virtual Tensor allocate(DType dtype, const Shape& shape) = 0;
+  /// Memory allocated between the two is given back by the second: see AllocationScope.
+  virtual void begin_scope() {}
+  virtual void end_scope() {}
   /// Host memory that copies from and to do not wait for; not initialised; lives as long as the
   /// backend. Errors: kResourceExhausted.
   virtual Tensor allocate_host(DType dtype, const Shape& shape) { return {dtype, shape}; }
@@ -86,6 +89,19 @@ class Backend {
   virtual void logits(const LogitsParams& params) = 0;
   virtual void sample(const SampleParams& params) = 0;
   virtual void commit(const CommitParams& params) = 0;
+};
+
+/// Gives back what a backend has allocated (not placed) since it was made: for work outside of the
+/// steps. Tensors of it must not be used afterwards. Not nested.
+class AllocationScope {
+ public:
+  explicit AllocationScope(Backend& backend) : backend_(backend) { backend.begin_scope(); }
+  ~AllocationScope() { backend_.end_scope(); }
+  AllocationScope(const AllocationScope&) = delete;
+  AllocationScope& operator=(const AllocationScope&) = delete;
+
+ private:
+  Backend& backend_;
 };
 
 /// The readable backend that the others are judged by. `pool` must outlive it.

@@ -30,6 +30,8 @@ class ProfilingBackendImpl final : public ProfilingBackend {
   Tensor allocate(DType dtype, const Shape& shape) override {
     return inner_->allocate(dtype, shape);
   }
+  void begin_scope() override { inner_->begin_scope(); }
+  void end_scope() override { inner_->end_scope(); }
   Tensor allocate_host(DType dtype, const Shape& shape) override {
     return inner_->allocate_host(dtype, shape);
   }
