@@ -19,6 +19,9 @@ void add_engine_flags(Flags& flags, EngineOptions& options) {
         options.device = static_cast<int>(parse_integer("--device", text, 0, 1023));
       },
       "CUDA device (default 0; see deepinfer devices)");
+  flags.text("--engram", "PLACE", &options.engram,
+             "Where a CUDA device reads Engram tables: pinned (host memory), or file: the host "
+             "gathers rows, and steps wait for it (default pinned). Never changes a result");
   flags.text("--cpu-level", "NAME", &options.cpu_level,
              "Instruction set of the cpu backend: avx512bf16, avx512, avx2, neon or portable "
              "(default: the best). Never changes a result");

@@ -378,7 +378,7 @@ class Bench {
   cuda::Arena arena_;
   cuda::Workspace workspace_{arena_.take(kWorkspaceBytes), kWorkspaceBytes};
   cuda::Staging staging_{arena_.take(kStagingBytes), kStagingBytes};
-  cuda::PointerTables tables_{arena_};
+  cuda::PointerTables tables_;
   int32_t* counters_ = reinterpret_cast<int32_t*>(
       arena_.take(cuda::kNumCounters * static_cast<int64_t>(sizeof(int32_t))));
   Context context_;

@@ -21,6 +21,9 @@ struct EngineOptions {
   std::string backend = "auto";  ///< "cuda", "cpu", "reference", or "auto": cuda where a device
                                  ///< can be used, else cpu.
   int device = 0;                ///< CUDA device, >= 0.
+  std::string engram =
+      "pinned";  ///< Where a CUDA device reads Engram tables: "pinned" host memory,
+                 ///< or "file": the host gathers rows, and the step waits for it.
   std::string numerics =
       "engine";  ///< "engine", or "exact" (fp32 activations; the reference backend only).
   std::string cpu_level =

@@ -15,6 +15,7 @@
 #include "checkpoint/names.h"
 #include "checkpoint/shard_index.h"
 #include "checkpoint/shard_scan.h"
+#include "checkpoint/synthetic.h"
 
 namespace deepinfer::checkpoint {
 namespace {
@@ -22,14 +23,14 @@ namespace {
 constexpr int64_t kSmallTableBytes = int64_t{64} << 20;
 constexpr int64_t kCheapWeightBytes = int64_t{8} << 30;
 
-/// Tells the kernel not to read ahead around rows that are gathered one by one.
-void advise_random(const TensorView& view) {
+/// Tells the kernel how the pages of a mapped tensor are used.
+void advise(const TensorView& view, int advice) {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(view.data());
   const uintptr_t aligned = begin / page * page;
   const size_t length = begin - aligned + static_cast<size_t>(view.num_bytes());
   // Only a hint: a kernel that refuses it still gives the right bytes.
-  ::madvise(reinterpret_cast<void*>(aligned), length, MADV_RANDOM);
+  ::madvise(reinterpret_cast<void*>(aligned), length, advice);
 }
 
 }  // namespace
@@ -123,7 +124,9 @@ class CheckpointLoader {
       ++num_expected_;
       // FP4 pairs are stored as I8.
       const TensorView typed(view.data(), expected.dtype, expected.shape);
-      if (expected.kind == TensorKind::kEngramTables) advise_random(typed);
+      if (expected.kind == TensorKind::kEngramTables) {
+        advise(typed, MADV_RANDOM);  // gathered row by row: no reading ahead
+      }
       checkpoint_->tensors_.emplace(expected.name, typed);
     });
   }
@@ -201,21 +204,32 @@ class CheckpointLoader {
 
 std::shared_ptr<const Checkpoint> Checkpoint::open(const std::filesystem::path& directory,
                                                    const OpenOptions& options) {
+  if (directory.native().starts_with(kSyntheticPrefix)) return synthetic(directory.native());
   return CheckpointLoader(directory, options).run();
 }
+
+Checkpoint::Checkpoint() = default;
+Checkpoint::~Checkpoint() = default;
 
 TensorView Checkpoint::tensor(std::string_view name) const {
   const auto found = tensors_.find(name);
   DEEPINFER_CHECK(found != tensors_.end(), "the checkpoint has no tensor \"{}\"", name);
+  if (synthetic_ != nullptr) synthetic_->make(name);
   return found->second;
+}
+
+void Checkpoint::release(std::string_view name) const {
+  if (synthetic_ != nullptr) return synthetic_->release(name);
+  // Pages of a file that others map, too, are read again from it.
+  advise(tensor(name), MADV_DONTNEED);
 }
 
 QuantView Checkpoint::weight(std::string_view name) const {
   QuantView result;
   result.weight = tensor(fmt::format("{}.weight", name));
-  const auto scale = tensors_.find(fmt::format("{}.scale", name));
-  if (scale == tensors_.end()) return result;
-  result.scale = scale->second;
+  const std::string scale = fmt::format("{}.scale", name);
+  if (!contains(scale)) return result;
+  result.scale = tensor(scale);
   // FP4 and Engram rows have scales of their own; an FP8 matrix has at least 32 rows per row of
   // scales.
   constexpr int64_t kTileRows = 32;

@@ -24,6 +24,8 @@ struct OpenOptions {
   bool verify_everything = false;
 };
 
+class SyntheticTensors;
+
 /// An opened checkpoint directory: its configuration and every tensor as a view into the
 /// memory-mapped shards, in its stored form. Immutable after open(), so it may be shared by
 /// threads; views live as long as the Checkpoint.
@@ -35,6 +37,11 @@ class Checkpoint {
   static std::shared_ptr<const Checkpoint> open(const std::filesystem::path& directory,
                                                 const OpenOptions& options = {});
 
+  /// A model with random weights in memory (checkpoint/synthetic.h): what open() gives for a
+  /// directory "synth:…". Errors: kInvalidArgument.
+  static std::shared_ptr<const Checkpoint> synthetic(std::string_view spec);
+  ~Checkpoint();
+
   const std::filesystem::path& directory() const { return directory_; }
   const ModelConfig& config() const { return config_; }
 
@@ -45,6 +52,9 @@ class Checkpoint {
   /// .scale).
   QuantView weight(std::string_view name) const;
   bool contains(std::string_view name) const;
+  /// The bytes of a tensor were copied elsewhere: their memory may go to others until tensor() is
+  /// asked for it again.
+  void release(std::string_view name) const;
 
   /// The compressed id of every token from engram_token_map.json, if the folder has one (size and
   /// range checked).
@@ -64,9 +74,10 @@ class Checkpoint {
 
  private:
   friend class CheckpointLoader;
-  Checkpoint() = default;
+  Checkpoint();
 
   std::filesystem::path directory_;
+  std::unique_ptr<SyntheticTensors> synthetic_;  // null: the shards have the tensors
   ModelConfig config_;
   std::vector<SafetensorsFile> shards_;
   std::map<std::string, TensorView, std::less<>> tensors_;  // canonical names

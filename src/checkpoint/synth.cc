@@ -12,6 +12,7 @@
 #include "checkpoint/presets.h"
 #include "checkpoint/random_weights.h"
 #include "checkpoint/safetensors_writer.h"
+#include "checkpoint/synthetic.h"
 #include "deepinfer/checkpoint.h"
 
 namespace deepinfer {
@@ -169,12 +170,12 @@ class Synthesizer {
     write_text(directory / "model.safetensors.index.json", text + "\n  }\n}\n");
   }
 
-  /// No tokenizer belongs to these weights: ids beyond the compressed size share those of the first
-  /// ones.
   void write_token_map(const std::filesystem::path& directory) const {
     std::string text = "[";
-    for (int64_t id = 0; id < config_.vocab_size; ++id) {
-      text += fmt::format("{}{}", id == 0 ? "" : ",", id % config_.engram_compressed_vocab_size);
+    const char* separator = "";
+    for (const int32_t id : checkpoint::synthetic_token_map(config_)) {
+      text += fmt::format("{}{}", separator, id);
+      separator = ",";
     }
     write_text(directory / "engram_token_map.json", text + "]\n");
   }
@@ -196,16 +197,7 @@ void synthesize_checkpoint(const SynthOptions& options) {
                                                  .experts = options.experts,
                                                  .vocab_size = options.vocab_size,
                                                  .engram_vocab_size = options.engram_vocab_size};
-  const ModelConfig config = checkpoint::preset_config(options.preset, overrides);
-  for (const checkpoint::CheckResult& check : check_config(config)) {
-    DEEPINFER_CHECK(check.outcome != checkpoint::CheckOutcome::kFail, "preset {}: {}: {}",
-                    options.preset, check.name, check.detail);
-  }
-  constexpr int64_t kMaxExperts = 1 << 17;  // in all layers; the release has 15,744
-  if (config.num_layers * config.num_experts > kMaxExperts) {
-    fail(ErrorCode::kInvalidArgument, "{} layers of {} experts, expected at most {} experts in all",
-         config.num_layers, config.num_experts, kMaxExperts);
-  }
+  const ModelConfig config = checkpoint::checked_preset(options.preset, overrides);
   if (options.directory.empty())
     fail(ErrorCode::kInvalidArgument, "the output directory is missing");
   try {

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <new>
 
 #include "base/error.h"
 #include "cuda/arena.h"
@@ -29,7 +30,16 @@ constexpr size_t kNumMarks = 8;
 class PinnedMemory {
  public:
   explicit PinnedMemory(int64_t bytes) {
-    DEEPINFER_CUDA(cudaHostAlloc(&data_, static_cast<size_t>(bytes), cudaHostAllocMapped));
+    const cudaError_t result =
+        cudaHostAlloc(&data_, static_cast<size_t>(bytes), cudaHostAllocMapped);
+    if (result == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // not sticky: the next call must not report it again
+      fail(ErrorCode::kResourceExhausted,
+           "no {:.2f} GiB of pinned host memory (Engram tables can stay in the file: engram "
+           "\"file\")",
+           static_cast<double>(bytes) / (1024.0 * 1024 * 1024));
+    }
+    DEEPINFER_CUDA(result);
   }
   ~PinnedMemory() { cudaFreeHost(data_); }
   PinnedMemory(const PinnedMemory&) = delete;
@@ -51,10 +61,14 @@ class CudaBackend final : public ops::Backend {
         staging_(arena_.take(kStagingBytes), kStagingBytes),
         workspace_(arena_.take(options.workspace_bytes), options.workspace_bytes),
         counters_(allocate(DType::kI32, {kNumCounters})),
+        fault_memory_(sizeof(Fault)),
+        fault_(new(fault_memory_.data()) Fault{.bad_table_row = -1}),
+        tables_in_file_(options.tables_in_file),
         context_{.stream = stream_.get(),
                  .workspace = &workspace_,
                  .staging = &staging_,
                  .tables = &tables_,
+                 .fault = fault_,
                  .counters = counters_.as<int32_t>(),
                  .family = family_of(device_),
                  .num_multiprocessors = device_.num_multiprocessors} {}
@@ -95,6 +109,7 @@ class CudaBackend final : public ops::Backend {
   }
 
   TensorView place_table(const TensorView& stored) override {
+    if (tables_in_file_) return stored;
     select();
     const PinnedMemory& memory = host_memory_.emplace_back(stored.num_bytes());
     std::memcpy(memory.data(), stored.data(), static_cast<size_t>(stored.num_bytes()));
@@ -123,6 +138,7 @@ class CudaBackend final : public ops::Backend {
   void synchronize() override {
     select();
     stream_.synchronize();
+    check_fault();
     staging_.free_until(staging_.position());
   }
 
@@ -145,6 +161,7 @@ class CudaBackend final : public ops::Backend {
     select();
     const Mark& slot = slot_of(mark);
     slot.event.synchronize();
+    check_fault();
     staging_.free_until(slot.staged);
   }
 
@@ -192,6 +209,17 @@ class CudaBackend final : public ops::Backend {
     return marks_[std::max(mark, oldest) % kNumMarks];
   }
 
+  /// What the kernels found since the last look.
+  void check_fault() const {
+    const int64_t row = fault_->bad_table_row;
+    if (row < 0) return;
+    fault_->bad_table_row = -1;
+    fail(ErrorCode::kInvalidFile,
+         "row {} of an Engram table (engram.embed) holds a NaN, expected finite codes and scales: "
+         "the checkpoint is damaged",
+         row);
+  }
+
   template <typename Params>
   void run(const Params& params, void (*operation)(const Params&, Context&)) {
     check(params);
@@ -210,6 +238,9 @@ class CudaBackend final : public ops::Backend {
   std::array<Mark, kNumMarks> marks_;
   uint64_t newest_mark_ = 0;
   Tensor counters_;
+  PinnedMemory fault_memory_;
+  volatile Fault* fault_;
+  bool tables_in_file_;
   std::deque<PinnedMemory> host_memory_;
   Context context_;
 };

@@ -39,6 +39,9 @@ struct BackendOptions {
   int64_t workspace_bytes = int64_t{256} << 20;
   /// Memory for allocate() and place(), taken at once; what goes beyond is taken in further blocks.
   int64_t reserve_bytes = 0;
+  /// Engram tables stay in the mapped file, and the host gathers their rows: the step waits for it
+  /// once per table. Else they are copied to pinned host memory, which the device reads by row.
+  bool tables_in_file = false;
 };
 
 /// The backend on one device. Errors: kUnsupported if the device cannot be used, naming why;

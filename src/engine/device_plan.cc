@@ -60,9 +60,9 @@ DevicePlan plan_device(const checkpoint::ModelConfig& config, const model::StepL
           .workspace = workspace_bytes(config, limits)};
 }
 
-cuda::BackendOptions backend_options(int device, const DevicePlan& plan) {
+cuda::BackendOptions backend_options(const EngineOptions& options, const DevicePlan& plan) {
   const cuda::DeviceList list = cuda::list_devices();
-  const auto index = static_cast<size_t>(device);
+  const auto index = static_cast<size_t>(options.device);
   // A device that is not there or cannot be used is named by the backend.
   if (list.problem.empty() && index < list.devices.size() && list.devices[index].problem.empty() &&
       plan.total() > list.devices[index].free_bytes) {
@@ -72,12 +72,13 @@ cuda::BackendOptions backend_options(int device, const DevicePlan& plan) {
          "CUDA device {} has {:.1f} GiB free, but weights ({:.1f}), caches ({:.1f}), activations "
          "({:.1f}) and workspace ({:.1f}) need {:.1f}: lower kv_tokens or max_batch for the "
          "caches, prefill_chunk for the rest",
-         device, gib(list.devices[index].free_bytes), gib(plan.weights), gib(plan.caches),
+         options.device, gib(list.devices[index].free_bytes), gib(plan.weights), gib(plan.caches),
          gib(plan.activations), gib(plan.workspace), gib(plan.total()));
   }
-  return {.device = device,
+  return {.device = options.device,
           .workspace_bytes = plan.workspace,
-          .reserve_bytes = plan.weights + plan.caches + plan.activations};
+          .reserve_bytes = plan.weights + plan.caches + plan.activations,
+          .tables_in_file = options.engram == "file"};
 }
 
 }  // namespace deepinfer::engine

@@ -4,6 +4,7 @@
 
 #include "checkpoint/config.h"
 #include "cuda/cuda.h"
+#include "deepinfer/engine.h"
 #include "model/forward.h"
 
 namespace deepinfer::engine {
@@ -24,6 +25,6 @@ DevicePlan plan_device(const checkpoint::ModelConfig& config, const model::StepL
 
 /// The options of a backend that takes all of it in one piece. Errors: kResourceExhausted with the
 /// sum by kind and what to lower, if the device has less free; kUnsupported if it cannot be used.
-cuda::BackendOptions backend_options(int device, const DevicePlan& plan);
+cuda::BackendOptions backend_options(const EngineOptions& options, const DevicePlan& plan);
 
 }  // namespace deepinfer::engine

@@ -50,7 +50,8 @@ class EngineImpl final : public Engine {
                 .reuse = options.prefix_cache}),
         limits_(engine::scheduler_limits(options, checkpoint_->config())),
         runner_(*checkpoint_, *backend_, token_map_, engine::step_limits(limits_),
-                cache_shape(options)),
+                cache_shape(options),
+                model::bind_weights(*checkpoint_, *backend_, options.show_progress)),
         executor_(
             runner_, [this] { pool_.pin_caller(); }, [this] { mailbox_->poke(); }),
         loop_(executor_, cache_, limits_, engine::restart_rules(options, checkpoint_->config())),

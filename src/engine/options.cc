@@ -29,6 +29,9 @@ void EngineOptions::validate() const {
          "numerics is \"exact\" and backend is \"{}\", expected backend \"reference\"", backend);
   }
   check_range("device", device, 0, 1023);
+  if (engram != "pinned" && engram != "file") {
+    fail(ErrorCode::kInvalidArgument, "engram is \"{}\", expected \"pinned\" or \"file\"", engram);
+  }
   check_range("threads", threads, 0, 4096);
   check_range("prefill_chunk", prefill_chunk, 1, 65536);
   check_range("max_batch", max_batch, 1, 65536);

@@ -17,8 +17,10 @@ void copy_out(ops::Backend& backend, const TensorView& from, int64_t capacity, T
 
 Runner::Runner(const checkpoint::Checkpoint& checkpoint, ops::Backend& backend,
                std::span<const int32_t> token_map, const model::StepLimits& limits,
-               const cache::CacheShape& shape)
-    : backend_(backend), model_(checkpoint, backend, token_map, limits), cache_(backend, shape) {
+               const cache::CacheShape& shape, std::shared_ptr<const model::ModelWeights> weights)
+    : backend_(backend),
+      model_(checkpoint, backend, token_map, limits, std::move(weights)),
+      cache_(backend, shape) {
   const int64_t rows = limits.max_logit_rows;
   constexpr int64_t kTop = SamplingParams::kMaxLogprobs;
   counts_ = backend.allocate(DType::kI32, {shape.num_slots, checkpoint.config().vocab_size});

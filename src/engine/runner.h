@@ -20,7 +20,7 @@ class Runner {
  public:
   Runner(const checkpoint::Checkpoint& checkpoint, ops::Backend& backend,
          std::span<const int32_t> token_map, const model::StepLimits& limits,
-         const cache::CacheShape& shape);
+         const cache::CacheShape& shape, std::shared_ptr<const model::ModelWeights> weights);
 
   const std::shared_ptr<const model::ModelWeights>& weights() const { return model_.weights(); }
 

@@ -145,7 +145,7 @@ std::unique_ptr<ops::Backend> make_backend(const EngineOptions& options, const M
     const double caches = cache_bytes(options, config, context.kv_tokens);
     const DevicePlan plan = plan_device(config, step_limits(scheduler_limits(options, config)),
                                         static_cast<int64_t>(caches));
-    return cuda::make_backend(backend_options(options.device, plan));
+    return cuda::make_backend(backend_options(options, plan));
   }
   return cpu::make_cpu_backend(pool, {.level = options.cpu_level});
 }

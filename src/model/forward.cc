@@ -78,9 +78,7 @@ Model::Model(const checkpoint::Checkpoint& checkpoint, ops::Backend& backend,
     : config_(checkpoint.config()),
       backend_(backend),
       limits_(limits),
-      weights_(weights != nullptr
-                   ? std::move(weights)
-                   : std::make_shared<ModelWeights>(bind_weights(checkpoint, backend))) {
+      weights_(std::move(weights)) {
   const std::vector<float> main = ops::rope_inv_freq(config_.rope_head_dim, config_.rope_theta);
   const checkpoint::RopeScaling& scaling = config_.rope_scaling;
   const std::vector<float> compress = ops::rope_inv_freq(

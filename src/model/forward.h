@@ -40,11 +40,11 @@ struct Step {
 class Model {
  public:
   /// `token_map` is Engram's compressed id of every token (empty without Engram). `checkpoint` and
-  /// `backend` must outlive the model. `weights`: of another model of both, or null. Errors:
+  /// `backend` must outlive the model. `weights`: of both (bind_weights()). Errors:
   /// kResourceExhausted.
   Model(const checkpoint::Checkpoint& checkpoint, ops::Backend& backend,
         std::span<const int32_t> token_map, const StepLimits& limits,
-        std::shared_ptr<const ModelWeights> weights = nullptr);
+        std::shared_ptr<const ModelWeights> weights);
   ~Model();
 
   /// Runs a step on the caches: writes pages and rings of its rows, leaves logits and row

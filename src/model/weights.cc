@@ -2,40 +2,62 @@
 
 #include <fmt/core.h>
 
+#include <optional>
 #include <string>
+
+#include "base/progress.h"
+#include "checkpoint/memory_plan.h"
 
 namespace deepinfer::model {
 namespace {
 
+/// Where weights come from and go to.
+struct Binding {
+  const checkpoint::Checkpoint& checkpoint;
+  ops::Backend& backend;
+  std::optional<ProgressBar> progress;
+  int64_t copied_bytes = 0;
+
+  TensorView place(const std::string& name, TensorView (ops::Backend::*how)(const TensorView&)) {
+    const TensorView stored = checkpoint.tensor(name);
+    const TensorView placed = (backend.*how)(stored);
+    if (placed.data() != stored.data()) {
+      checkpoint.release(name);
+      copied_bytes += stored.num_bytes();
+      if (progress) progress->update(copied_bytes / kMebi);
+    }
+    return placed;
+  }
+
+  static constexpr int64_t kMebi = int64_t{1} << 20;
+};
+
 /// Looks tensors up below a name prefix and places them where the backend wants them.
 class Binder {
  public:
-  Binder(const checkpoint::Checkpoint& checkpoint, ops::Backend& backend, std::string prefix)
-      : checkpoint_(checkpoint), backend_(backend), prefix_(std::move(prefix)) {}
+  Binder(Binding& binding, std::string prefix) : binding_(binding), prefix_(std::move(prefix)) {}
 
-  Binder below(const std::string& name) const {
-    return {checkpoint_, backend_, prefix_ + name + "."};
-  }
+  Binder below(const std::string& name) const { return {binding_, prefix_ + name + "."}; }
   TensorView tensor(const std::string& name) const {
-    return backend_.place(checkpoint_.tensor(prefix_ + name));
+    return binding_.place(prefix_ + name, &ops::Backend::place);
   }
-  QuantView weight(const std::string& name) const {
-    QuantView result = checkpoint_.weight(prefix_ + name);
-    result.weight = backend_.place(result.weight);
-    if (!result.scale.empty()) result.scale = backend_.place(result.scale);
-    return result;
-  }
+  QuantView weight(const std::string& name) const { return quantized(name, &ops::Backend::place); }
   /// A table whose rows are gathered.
   QuantView table(const std::string& name) const {
-    QuantView result = checkpoint_.weight(prefix_ + name);
-    result.weight = backend_.place_table(result.weight);
-    result.scale = backend_.place_table(result.scale);
-    return result;
+    return quantized(name, &ops::Backend::place_table);
   }
 
  private:
-  const checkpoint::Checkpoint& checkpoint_;
-  ops::Backend& backend_;
+  QuantView quantized(const std::string& name,
+                      TensorView (ops::Backend::*how)(const TensorView&)) const {
+    const std::string full = prefix_ + name;
+    QuantView result = binding_.checkpoint.weight(full);
+    result.weight = binding_.place(full + ".weight", how);
+    if (!result.scale.empty()) result.scale = binding_.place(full + ".scale", how);
+    return result;
+  }
+
+  Binding& binding_;
   std::string prefix_;
 };
 
@@ -105,14 +127,20 @@ LayerWeights bind_layer(const checkpoint::ModelConfig& config, const Binder& lay
 
 }  // namespace
 
-ModelWeights bind_weights(const checkpoint::Checkpoint& checkpoint, ops::Backend& backend) {
-  const Binder root(checkpoint, backend, "");
-  ModelWeights weights{.embed = root.tensor("embed.weight"),
-                       .layers = {},
-                       .norm = root.tensor("norm.weight"),
-                       .head = root.tensor("head.weight")};
+std::shared_ptr<const ModelWeights> bind_weights(const checkpoint::Checkpoint& checkpoint,
+                                                 ops::Backend& backend, bool show_progress) {
+  Binding binding{.checkpoint = checkpoint, .backend = backend, .progress = std::nullopt};
+  if (show_progress) {
+    const int64_t bytes = checkpoint::plan_memory(checkpoint.config()).resident_bytes;
+    binding.progress.emplace("loading weights", bytes / Binding::kMebi, "MiB");
+  }
+  const Binder root(binding, "");
+  auto weights = std::make_shared<ModelWeights>(ModelWeights{.embed = root.tensor("embed.weight"),
+                                                             .layers = {},
+                                                             .norm = root.tensor("norm.weight"),
+                                                             .head = root.tensor("head.weight")});
   for (int64_t l = 0; l < checkpoint.config().num_layers; ++l) {
-    weights.layers.push_back(
+    weights->layers.push_back(
         bind_layer(checkpoint.config(), root.below(fmt::format("layers.{}", l)), l));
   }
   return weights;

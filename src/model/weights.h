@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -77,6 +78,9 @@ struct ModelWeights {
   TensorView head;  // [V, d] bf16
 };
 
-ModelWeights bind_weights(const checkpoint::Checkpoint& checkpoint, ops::Backend& backend);
+/// `show_progress`: a bar on stderr where copying to the backend takes over a second. Errors:
+/// kResourceExhausted.
+std::shared_ptr<const ModelWeights> bind_weights(const checkpoint::Checkpoint& checkpoint,
+                                                 ops::Backend& backend, bool show_progress = false);
 
 }  // namespace deepinfer::model

@@ -61,7 +61,8 @@ class Decoder {
       : checkpoint_(checkpoint::Checkpoint::open(testing::data_path("nano-d"), {})),
         pool_(threads),
         backend_(make_cpu_backend(pool_)),
-        model_(*checkpoint_, *backend_, {}, {.max_rows = 1, .max_logit_rows = 1}),
+        model_(*checkpoint_, *backend_, {}, {.max_rows = 1, .max_logit_rows = 1},
+               model::bind_weights(*checkpoint_, *backend_)),
         cache_(*backend_, shape()),
         rows_at_layer_(static_cast<size_t>(checkpoint_->config().num_layers), 1) {
     cache_.reset_slot(0);

@@ -1,3 +1,10 @@
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
 #include "cuda/device/formats.cuh"
 #include "cuda/device/load.cuh"
 #include "cuda/device/norm.cuh"
@@ -21,6 +28,7 @@ struct HashArgs {
   const int64_t* primes;       // [C]
   const int64_t* offsets;      // [C]
   int columns;                 // C
+  const int64_t* rows;         // [B, C] if codes and scales are [B, C, …]: gathered by the host
   const uint8_t* codes;        // [rows, w] on the device, or on the host as the device sees it
   int64_t codes_stride;
   const uint8_t* scales;  // [rows, w/32]
@@ -28,6 +36,7 @@ struct HashArgs {
   int64_t table_rows;
   int width;           // w
   BFloat16* gathered;  // [B, C·w]
+  volatile Fault* fault;
   int64_t* trace_rows;
 };
 
@@ -46,24 +55,38 @@ __device__ int64_t table_row(const HashArgs& a, const int32_t* tokens, int c) {
   return static_cast<int64_t>(hash % static_cast<uint64_t>(a.primes[c])) + a.offsets[c];
 }
 
+/// The table rows of a row, for the host.
+__global__ void rows_kernel(const HashArgs a, int64_t* rows) {
+  const int64_t b = blockIdx.x;
+  for (int c = static_cast<int>(threadIdx.x); c < a.columns; c += kThreads) {
+    rows[b * a.columns + c] = table_row(a, a.context + b * a.context_stride, c);
+  }
+}
+
 /// A block per row, a warp per table row: with the table on the host, all of
 /// them are on their way over PCIe at once.
 __global__ void gather_kernel(const HashArgs a) {
   const int64_t b = blockIdx.x;
   const int32_t* tokens = a.context + b * a.context_stride;
   for (int c = warp_id(); c < a.columns; c += kThreads / kWarp) {
-    const int64_t row = table_row(a, tokens, c);
+    const int64_t row = a.rows != nullptr ? a.rows[b * a.columns + c] : table_row(a, tokens, c);
     if (a.trace_rows != nullptr && lane_id() == 0) a.trace_rows[b * a.columns + c] = row;
     BFloat16* out = a.gathered + (b * a.columns + c) * a.width;
     if (row < 0 || row >= a.table_rows) continue;  // a bug of the caller
+    const int64_t at = a.rows != nullptr ? b * a.columns + c : row;
     for (int i = lane_id() * kCodesPerLane; i < a.width; i += kWarp * kCodesPerLane) {
-      const uint32_t codes = *reinterpret_cast<const uint32_t*>(a.codes + row * a.codes_stride + i);
-      const float scale = e8m0_to_float(a.scales[row * a.scales_stride + i / 32]);
+      const uint32_t codes = *reinterpret_cast<const uint32_t*>(a.codes + at * a.codes_stride + i);
+      const uint8_t scale_code = a.scales[at * a.scales_stride + i / 32];
+      const float scale = e8m0_to_float(scale_code);
       float values[kCodesPerLane];
+      bool is_nan = scale_code == 0xFF;
 #pragma unroll
       for (int k = 0; k < kCodesPerLane; ++k) {
-        values[k] = decode_e4m3(static_cast<uint8_t>(codes >> (8 * k))) * scale;
+        const auto code = static_cast<uint8_t>(codes >> (8 * k));
+        is_nan = is_nan || (code & 0x7F) == 0x7F;
+        values[k] = decode_e4m3(code) * scale;
       }
+      if (is_nan) a.fault->bad_table_row = row;  // any of them will do
       *reinterpret_cast<uint2*>(out + i) =
           make_uint2(pack_bf16(values[0], values[1]), pack_bf16(values[2], values[3]));
     }
@@ -124,6 +147,57 @@ __global__ void __launch_bounds__(kThreads) write_kernel(const WriteArgs a) {
   }
 }
 
+/// Tells the kernel that a range of a mapped file is about to be read.
+void will_need(const uint8_t* begin, int64_t bytes) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<uintptr_t>(begin);
+  const uintptr_t aligned = address / page * page;
+  ::madvise(reinterpret_cast<void*>(aligned), address - aligned + static_cast<size_t>(bytes),
+            MADV_WILLNEED);
+}
+
+/// Placement "file": the table is a mapped file that only the host reads. The rows' numbers come to
+/// the host, which waits for the step so far; this is the only wait inside a step.
+void gather_on_host(const QuantView& table, int64_t num_rows, HashArgs& hash, Context& context) {
+  const int64_t count = num_rows * hash.columns;
+  const int64_t width = table.cols();
+  const int64_t num_scales = table.scale.dim(1);
+  auto* rows = context.workspace->take<int64_t>(count);
+  rows_kernel<<<static_cast<unsigned>(num_rows), kThreads, 0, context.stream>>>(hash, rows);
+  DEEPINFER_CUDA_LAUNCHED("the rows of engram");
+  std::vector<int64_t> numbers(static_cast<size_t>(count));
+  DEEPINFER_CUDA(cudaMemcpyAsync(numbers.data(), rows, numbers.size() * sizeof(int64_t),
+                                 cudaMemcpyDeviceToHost, context.stream));
+  DEEPINFER_CUDA(cudaStreamSynchronize(context.stream));
+
+  for (const int64_t row : numbers) {
+    DEEPINFER_CHECK(row >= 0 && row < table.rows(), "engram: row {} of a table of {}", row,
+                    table.rows());
+    will_need(table.weight.row<const uint8_t>(row), width);
+    will_need(table.scale.row<const uint8_t>(row), num_scales);
+  }
+  std::vector<uint8_t> codes(static_cast<size_t>(count * width));
+  std::vector<uint8_t> scales(static_cast<size_t>(count * num_scales));
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    std::copy_n(table.weight.row<const uint8_t>(numbers[i]), width,
+                codes.begin() + static_cast<int64_t>(i) * width);
+    std::copy_n(table.scale.row<const uint8_t>(numbers[i]), num_scales,
+                scales.begin() + static_cast<int64_t>(i) * num_scales);
+  }
+  const auto upload = [&context](const std::vector<uint8_t>& bytes) {
+    auto* target = context.workspace->take<uint8_t>(static_cast<int64_t>(bytes.size()));
+    // From pageable memory: the call returns when the bytes have been read.
+    DEEPINFER_CUDA(cudaMemcpyAsync(target, bytes.data(), bytes.size(), cudaMemcpyHostToDevice,
+                                   context.stream));
+    return target;
+  };
+  hash.rows = rows;
+  hash.codes = upload(codes);
+  hash.codes_stride = width;
+  hash.scales = upload(scales);
+  hash.scales_stride = num_scales;
+}
+
 }  // namespace
 
 void engram(const ops::EngramParams& p, Context& context) {
@@ -136,7 +210,7 @@ void engram(const ops::EngramParams& p, Context& context) {
                             {rows, inputs});
   const TensorView projected(context.workspace->take<BFloat16>(rows * (m + 1) * d), DType::kBF16,
                              {rows, (m + 1) * d});
-  const HashArgs hash{.context = p.context.as<const int32_t>(),
+  HashArgs hash{.context = p.context.as<const int32_t>(),
                       .context_stride = p.context.stride(0),
                       .ngram = static_cast<int>(p.context.dim(1)),
                       .token_map = p.token_map.as<const int32_t>(),
@@ -145,6 +219,7 @@ void engram(const ops::EngramParams& p, Context& context) {
                       .primes = p.primes.as<const int64_t>(),
                       .offsets = p.offsets.as<const int64_t>(),
                       .columns = static_cast<int>(p.primes.dim(0)),
+                      .rows = nullptr,
                       .codes = p.table.weight.as<const uint8_t>(),
                       .codes_stride = p.table.weight.stride(0),
                       .scales = p.table.scale.as<const uint8_t>(),
@@ -152,7 +227,11 @@ void engram(const ops::EngramParams& p, Context& context) {
                       .table_rows = p.table.rows(),
                       .width = static_cast<int>(p.table.cols()),
                       .gathered = gathered.as<BFloat16>(),
+                      .fault = context.fault,
                       .trace_rows = p.trace_rows.empty() ? nullptr : p.trace_rows.as<int64_t>()};
+  if (p.table.weight.device().kind == DeviceKind::kHost) {
+    gather_on_host(p.table, rows, hash, context);
+  }
   gather_kernel<<<static_cast<unsigned>(rows), kThreads, 0, context.stream>>>(hash);
   DEEPINFER_CUDA_LAUNCHED("the gather of engram");
   linear(p.wkv, gathered, InputRounding::kFp8, projected, context);
