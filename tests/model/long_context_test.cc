@@ -20,7 +20,8 @@ std::vector<float> logits_at(int64_t committed) {
   const auto checkpoint = checkpoint::Checkpoint::open(testing::data_path("nano-d"), {});
   ThreadPool pool(2);
   const auto backend = ops::make_reference_backend(ops::Numerics::kEngine, pool);
-  Model model(*checkpoint, *backend, {}, {.max_rows = kRows, .max_logit_rows = kRows});
+  Model model(*checkpoint, *backend, {}, {.max_rows = kRows, .max_logit_rows = kRows},
+              bind_weights(*checkpoint, *backend));
   cache::CacheShape shape = Model::cache_shape(checkpoint->config());
   shape.num_slots = 1;
   shape.num_pages = 2;

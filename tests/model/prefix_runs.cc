@@ -26,7 +26,8 @@ PrefixRuns::PrefixRuns(const std::filesystem::path& checkpoint, const Sizes& siz
   std::vector<int32_t> token_map;
   if (!config().engram_layers.empty()) token_map = *checkpoint_->engram_token_map();
   model_ = std::make_unique<Model>(*checkpoint_, *backend_, token_map,
-                                   StepLimits{.max_rows = kMaxRows, .max_logit_rows = 1});
+                                   StepLimits{.max_rows = kMaxRows, .max_logit_rows = 1},
+                                   bind_weights(*checkpoint_, *backend_));
   cache::CacheShape shape = Model::cache_shape(config());
   shape.num_slots = 2;
   shape.num_pages = sizes.pages;
