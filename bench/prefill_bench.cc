@@ -49,7 +49,8 @@ Prefill prefill(const EngineOptions& options, int64_t size, bool skip) {
   const std::vector<int32_t> map =
       engine::load_token_map(*checkpoint, tokenizer ? &*tokenizer : nullptr);
   ThreadPool pool(options.threads, ThreadPool::Pinning::kCores);
-  const std::unique_ptr<ops::Backend> backend = engine::make_backend(options, pool);
+  const std::unique_ptr<ops::Backend> backend = engine::make_backend(
+      options, config, {.kv_tokens = size + 128, .max_model_len = size + 64}, pool);
   cache::PrefixCache cache({.num_pages = size / 64 + 2, .page_tokens = 64, .identity = "bench"});
   const scheduler::Limits limits = engine::scheduler_limits(options, config);
   cache::RestartRules rules = engine::restart_rules(options, config);
@@ -59,9 +60,8 @@ Prefill prefill(const EngineOptions& options, int64_t size, bool skip) {
   shape.num_slots = options.max_batch;
   shape.num_pages = cache.size();
   shape.max_slot_tokens = size + 64;
-  engine::Runner runner(*checkpoint, *backend, map,
-                        {.max_rows = limits.max_rows(), .max_logit_rows = limits.max_logit_rows()},
-                        shape);
+  engine::Runner runner(*checkpoint, *backend, map, engine::step_limits(limits), shape,
+                        model::bind_weights(*checkpoint, *backend));
   engine::StepThread executor(runner, [&] { pool.pin_caller(); }, [] {});
   engine::StepLoop loop(executor, cache, limits, rules);
   const auto run = [&](int64_t tokens, uint64_t seed) {
