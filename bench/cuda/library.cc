@@ -17,6 +17,7 @@ class CublasLt final : public MatrixLibrary {
     find("cublasLtMatmulDescCreate", create_operation_);
     find("cublasLtMatmulDescSetAttribute", set_operation_);
     find("cublasLtMatrixLayoutCreate", create_layout_);
+    find("cublasLtMatrixLayoutSetAttribute", set_layout_);
     find("cublasLtMatmulPreferenceCreate", create_preference_);
     find("cublasLtMatmulPreferenceSetAttribute", set_preference_);
     find("cublasLtMatmulAlgoGetHeuristic", propose_);
@@ -31,16 +32,16 @@ class CublasLt final : public MatrixLibrary {
 
   bool is_complete() const { return is_complete_; }
 
-  bool multiply(const void* w, const void* x, void* y, int64_t outputs, int64_t columns,
-                int64_t rows, cudaStream_t stream) override {
+  bool multiply(const LibraryProduct& p, const void* w, const void* x, void* y,
+                cudaStream_t stream) override {
     // Column-major: y as [outputs, rows] = wᵀ [outputs, columns] · x [columns, rows].
     cublasLtMatmulDesc_t operation = nullptr;
     create_operation_(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
     const cublasOperation_t transposed = CUBLAS_OP_T;
     set_operation_(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed));
-    cublasLtMatrixLayout_t w_layout = layout(columns, outputs);
-    cublasLtMatrixLayout_t x_layout = layout(columns, rows);
-    cublasLtMatrixLayout_t y_layout = layout(outputs, rows);
+    cublasLtMatrixLayout_t w_layout = layout(p.columns, p.outputs, p.batch);
+    cublasLtMatrixLayout_t x_layout = layout(p.columns, p.rows, p.batch);
+    cublasLtMatrixLayout_t y_layout = layout(p.outputs, p.rows, p.batch);
     cublasLtMatmulPreference_t preference = nullptr;
     create_preference_(&preference);
     set_preference_(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspaceBytes,
@@ -67,10 +68,15 @@ class CublasLt final : public MatrixLibrary {
     function = reinterpret_cast<Function>(dlsym(library_, name));
     is_complete_ = is_complete_ && function != nullptr;
   }
-  cublasLtMatrixLayout_t layout(int64_t rows, int64_t columns) const {
+  /// `batch` matrices, one after the other.
+  cublasLtMatrixLayout_t layout(int64_t rows, int64_t columns, int64_t batch) const {
     cublasLtMatrixLayout_t result = nullptr;
     create_layout_(&result, CUDA_R_16BF, static_cast<uint64_t>(rows),
                    static_cast<uint64_t>(columns), rows);
+    const auto count = static_cast<int32_t>(batch);
+    const int64_t stride = rows * columns;
+    set_layout_(result, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count));
+    set_layout_(result, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride));
     return result;
   }
 
@@ -82,6 +88,7 @@ class CublasLt final : public MatrixLibrary {
   decltype(&cublasLtMatmulDescCreate) create_operation_ = nullptr;
   decltype(&cublasLtMatmulDescSetAttribute) set_operation_ = nullptr;
   decltype(&cublasLtMatrixLayoutCreate) create_layout_ = nullptr;
+  decltype(&cublasLtMatrixLayoutSetAttribute) set_layout_ = nullptr;
   decltype(&cublasLtMatmulPreferenceCreate) create_preference_ = nullptr;
   decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference_ = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) propose_ = nullptr;
