@@ -5,6 +5,11 @@
 #include "base/error.h"
 
 namespace deepinfer::apps {
+namespace {
+
+constexpr int64_t kMaxGib = 1 << 20;
+
+}  // namespace
 
 void add_engine_flags(Flags& flags, EngineOptions& options) {
   flags.value(
@@ -47,6 +52,23 @@ void add_engine_flags(Flags& flags, EngineOptions& options) {
   flags.integer("--snapshots", &options.snapshots, 0,
                 "Places where a prompt that is sent again can start, 0: no reuse of window keys "
                 "(default 64). Never changes a result");
+  flags.value(
+      "--cache-dir", "DIR", [&options](const std::string& text) { options.cache_dir = text; },
+      "Keep what is cached of prompts in files there too: it survives a restart. Never changes a "
+      "result");
+  flags.value(
+      "--cache-dir-gib", "N",
+      [&options](const std::string& text) {
+        options.cache_dir_bytes = parse_integer("--cache-dir-gib", text, 1, kMaxGib) << 30;
+      },
+      "Most GiB in --cache-dir (default 32)");
+  flags.value(
+      "--host-cache-gib", "N",
+      [&options](const std::string& text) {
+        options.host_cache_bytes = parse_integer("--host-cache-gib", text, 0, kMaxGib) << 30;
+      },
+      "GiB of host memory for what is cached of prompts beyond --kv-tokens (default 0). Never "
+      "changes a result");
 }
 
 namespace {

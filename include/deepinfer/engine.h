@@ -41,7 +41,10 @@ struct EngineOptions {
   int64_t keep_tokens = 140;     ///< With bounded replay; at least the model's window.
   bool prefix_cache = true;      ///< Reuse what earlier requests left of equal prompts.
   int64_t snapshots = 64;        ///< Ring snapshots that the cache holds; 0: none.
-  int64_t snapshot_interval = 2048;  ///< Prompt tokens between two of them, whole pages of 64.
+  int64_t snapshot_interval = 2048;      ///< Prompt tokens between two of them, whole pages of 64.
+  int64_t host_cache_bytes = 0;          ///< Pages and snapshots also kept in host memory; 0: none.
+  std::filesystem::path cache_dir = {};  ///< Also kept in files there, for restarts; "": none.
+  int64_t cache_dir_bytes = int64_t{32} << 30;  ///< Most bytes of those files.
   bool profile = false;  ///< Count what operations cost: Engine::operation_stats(). Never changes a
                          ///< result.
   bool show_progress = false;  ///< A progress bar on stderr when loading takes over a second.
@@ -177,6 +180,12 @@ struct EngineStats {
   int64_t snapshot_units_free = 0;
   int64_t snapshot_units_cached = 0;
   int64_t snapshot_units_held = 0;
+
+  int64_t loading = 0;              ///< Of those in the queue: waiting for pages from the tiers.
+  int64_t tier_bytes = 0;           ///< In host memory and files together.
+  int64_t tier_entries_loaded = 0;  ///< Pages and halves of snapshots brought back.
+  int64_t tier_entries_stored = 0;
+  int64_t tier_entries_dropped = 0;  ///< Not stored, because too much was waiting.
 };
 
 /// What the calls of one operation of the model cost since the start.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <future>
 #include <mutex>
@@ -12,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "cache/cache_tiers.h"
 #include "checkpoint/checkpoint.h"
 #include "cpu/machine_limits.h"
 #include "engine/mailbox.h"
@@ -47,14 +49,17 @@ class EngineImpl final : public Engine {
                 .page_tokens = cache::kPageTokens,
                 .num_snapshot_units = engine::snapshot_units(options),
                 .identity = system_fingerprint(),
-                .reuse = options.prefix_cache}),
+                .reuse = options.prefix_cache,
+                .record_changes = has_tiers(options)}),
         limits_(engine::scheduler_limits(options, checkpoint_->config())),
         runner_(*checkpoint_, *backend_, token_map_, engine::step_limits(limits_),
                 cache_shape(options),
                 model::bind_weights(*checkpoint_, *backend_, options.show_progress)),
         executor_(
             runner_, [this] { pool_.pin_caller(); }, [this] { mailbox_->poke(); }),
-        loop_(executor_, cache_, limits_, engine::restart_rules(options, checkpoint_->config())),
+        tiers_(make_tiers(options)),
+        loop_(executor_, cache_, limits_, engine::restart_rules(options, checkpoint_->config()),
+              tiers_.get()),
         thread_([this] { run(); }) {}
 
   ~EngineImpl() override { mailbox_->close(); }
@@ -93,6 +98,18 @@ class EngineImpl final : public Engine {
  private:
   std::unique_ptr<ops::Backend> make_backend(const EngineOptions& options) {
     return engine::make_backend(options, checkpoint_->config(), context_, pool_);
+  }
+  static bool has_tiers(const EngineOptions& options) {
+    return options.host_cache_bytes > 0 || !options.cache_dir.empty();
+  }
+  std::unique_ptr<cache::CacheTiers> make_tiers(const EngineOptions& options) {
+    if (!has_tiers(options)) return nullptr;
+    return std::make_unique<cache::CacheTiers>(
+        cache::TierOptions{.host_bytes = options.host_cache_bytes,
+                           .directory = options.cache_dir,
+                           .disk_bytes = options.cache_dir_bytes,
+                           .identity = system_fingerprint()},
+        cache_, cache_shape(options), [mailbox = mailbox_] { mailbox->poke(); });
   }
   cache::CacheShape cache_shape(const EngineOptions& options) const {
     cache::CacheShape shape = model::Model::cache_shape(checkpoint_->config());
@@ -139,6 +156,7 @@ class EngineImpl final : public Engine {
   engine::Runner runner_;
   std::shared_ptr<engine::Mailbox> mailbox_ = std::make_shared<engine::Mailbox>();
   engine::StepThread executor_;
+  std::unique_ptr<cache::CacheTiers> tiers_;  // null: nothing is kept beyond the pool
   engine::StepLoop loop_;
   std::atomic<scheduler::RequestId> next_id_ = 1;  // relaxed: only uniqueness matters
   std::mutex listener_mutex_;                      // guards listener_, also while it runs
@@ -151,7 +169,10 @@ void EngineImpl::run() {
     bool closed = false;
     bool busy = false;  // the last round did something: there may be more
     while (!closed) {
-      const std::vector<engine::Mailbox::Job> jobs = mailbox_->take(!busy, closed);
+      constexpr std::chrono::seconds kNoEnd = std::chrono::hours(1);
+      const std::chrono::seconds longest = loop_.is_loading() ? std::chrono::seconds(1) : kNoEnd;
+      const std::vector<engine::Mailbox::Job> jobs =
+          mailbox_->take(busy ? std::chrono::seconds(0) : longest, closed);
       for (const engine::Mailbox::Job& job : jobs) job();
       if (closed) break;
       busy = loop_.land();
@@ -161,6 +182,7 @@ void EngineImpl::run() {
     }
     loop_.end_all();
     notify_listener();
+    loop_.save_cached();
   } catch (const std::exception& error) {
     // A bug, or no memory even to end a request: nothing that runs can be trusted to go on.
     log(LogLevel::kError, "the engine stops: {}", error.what());

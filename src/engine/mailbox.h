@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -25,11 +26,11 @@ class Mailbox {
     return true;
   }
 
-  /// The jobs posted so far. With `wait`, returns only when there is one or, since the last take(),
-  /// poke() was called. Sets `closed` when close() was called.
-  std::vector<Job> take(bool wait, bool& closed) {
+  /// The jobs posted so far. Waits until there is one or, since the last take(), poke() was called,
+  /// but not longer than `longest`. Sets `closed` when close() was called.
+  std::vector<Job> take(std::chrono::seconds longest, bool& closed) {
     std::unique_lock lock(mutex_);
-    if (wait) wake_.wait(lock, [this] { return closed_ || poked_ || !jobs_.empty(); });
+    wake_.wait_for(lock, longest, [this] { return closed_ || poked_ || !jobs_.empty(); });
     closed = closed_;
     poked_ = false;
     return std::exchange(jobs_, {});

@@ -29,6 +29,12 @@ void EngineOptions::validate() const {
          "numerics is \"exact\" and backend is \"{}\", expected backend \"reference\"", backend);
   }
   check_range("device", device, 0, 1023);
+  check_range("host_cache_bytes", host_cache_bytes, 0, int64_t{1} << 50);
+  check_range("cache_dir_bytes", cache_dir_bytes, int64_t{1} << 20, int64_t{1} << 50);
+  if (!prefix_cache && (host_cache_bytes > 0 || !cache_dir.empty())) {
+    fail(ErrorCode::kInvalidArgument,
+         "prefix_cache is off, but host_cache_bytes or cache_dir asks to keep what it holds");
+  }
   if (engram != "pinned" && engram != "file") {
     fail(ErrorCode::kInvalidArgument, "engram is \"{}\", expected \"pinned\" or \"file\"", engram);
   }

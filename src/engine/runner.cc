@@ -66,6 +66,7 @@ void Runner::set_seen(const SeenTokens& seen, Tensor& counts) {
 
 void Runner::launch(Step& step) {
   const scheduler::BatchPlan& plan = step.plan;
+  if (step.transfers != nullptr) step.transfers->run(cache_);
   begin_slots(step);
   if (!plan.rows.empty()) run_rows(step);
   for (const scheduler::SnapshotSave& save : plan.saves) {

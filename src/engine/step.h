@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "cache/cache_tiers.h"
 #include "deepinfer/sampling_params.h"
 #include "ops/commit.h"
 #include "ops/sample.h"
@@ -38,6 +39,7 @@ struct Step {
   std::vector<RowRequest> rows;  // [num_logit_rows]
   std::vector<SeenTokens> seen;  // of starting slots whose request has penalties
   bool wants_logits = false;
+  std::unique_ptr<cache::CacheTransfers> transfers;  // copied first; null: none
   uint64_t epoch = 0;  // steps of an epoch in which one failed are not computed, see StepExecutor
 
   /// Host operands of the step's operations: asynchronous ones read them after the calls.
@@ -60,6 +62,14 @@ struct Step {
   bool skipped = false;      // an earlier step of its epoch failed
   double seconds = 0;        // from the step's turn to its results
   uint64_t mark = 0;         // Backend::record() behind its last operation
+
+  /// A step that computes nothing.
+  void clear() {
+    plan.clear();
+    rows.clear();
+    seen.clear();
+    wants_logits = false;
+  }
 };
 
 /// Carries out steps, one behind the other, while the engine thread goes on. When a step fails,

@@ -1,5 +1,6 @@
 #include "engine/step_loop.h"
 
+#include <algorithm>
 #include <chrono>
 #include <new>
 #include <utility>
@@ -10,10 +11,22 @@
 
 namespace deepinfer::engine {
 
+namespace {
+
+using Clock = cache::CacheTiers::Clock;
+
+std::string_view salt_of(const Request& request) {
+  return request.cache_salt ? std::string_view(*request.cache_salt) : std::string_view();
+}
+
+}  // namespace
+
 StepLoop::StepLoop(StepExecutor& executor, cache::PrefixCache& cache,
-                   const scheduler::Limits& limits, const cache::RestartRules& rules)
+                   const scheduler::Limits& limits, const cache::RestartRules& rules,
+                   cache::CacheTiers* tiers)
     : executor_(executor),
       cache_(cache),
+      tiers_(tiers),
       scheduler_(limits, rules, cache),
       num_layers_(rules.num_layers) {
   for (size_t i = 0; i < kDepth; ++i) free_.push_back(std::make_unique<Step>());
@@ -26,12 +39,39 @@ StepLoop::~StepLoop() {
 
 void StepLoop::start(scheduler::RequestId id, std::unique_ptr<RequestState> request) {
   const Request& asked = request->request();
+  std::optional<cache::CacheTiers::LoadId> load;
+  if (tiers_ != nullptr) {
+    const std::span<const int32_t> prompt = asked.prompt;
+    load = tiers_->start_load(prompt.first(prompt.size() - 1), salt_of(asked), Clock::now());
+  }
+  if (load) {
+    loading_.emplace(*load, id);
+  } else {
+    add(id, *request);
+  }
+  generating_.emplace(id, std::move(request));
+}
+
+void StepLoop::add(scheduler::RequestId id, const RequestState& request) {
+  const Request& asked = request.request();
   const auto prompt = static_cast<int64_t>(asked.prompt.size());
   scheduler_.add(id, {.tokens = asked.prompt,
-                      .max_tokens = prompt + request->max_new_tokens(),
+                      .max_tokens = prompt + request.max_new_tokens(),
                       .priority = asked.priority,
-                      .salt = asked.cache_salt ? *asked.cache_salt : std::string_view()});
-  generating_.emplace(id, std::move(request));
+                      .salt = salt_of(asked)});
+}
+
+bool StepLoop::add_loaded() {
+  if (tiers_ == nullptr) return false;
+  bool added = false;
+  for (const cache::CacheTiers::LoadId load : tiers_->finish_loads(Clock::now())) {
+    const auto found = loading_.find(load);
+    if (found == loading_.end()) continue;  // cancelled
+    add(found->second, *generating_.at(found->second));
+    loading_.erase(found);
+    added = true;
+  }
+  return added;
 }
 
 void StepLoop::start(scheduler::RequestId id, std::unique_ptr<ScoreJob> job) {
@@ -45,6 +85,11 @@ void StepLoop::cancel(scheduler::RequestId id) {
   if (found == generating_.end()) return;
   found->second->finish(FinishReason::kCancelled);
   generating_.erase(found);
+  const auto load = std::ranges::find(loading_, id, [](const auto& entry) { return entry.second; });
+  if (load != loading_.end()) {
+    tiers_->cancel(load->first);
+    loading_.erase(load);
+  }
   scheduler_.remove(id);
   publish_stats();
 }
@@ -58,25 +103,60 @@ void StepLoop::end_all(const std::string& error) noexcept {
       log_warning("a request ended without telling its reader: {}", another.what());
     }
   }
+  try {
+    // Steps under way find nobody to deliver to.
+    for (const auto& [id, request] : generating_) scheduler_.remove(id);
+    for (const auto& [id, job] : scoring_) scheduler_.remove(id);
+  } catch (const std::exception& another) {
+    log_warning("requests ended without giving back their pages: {}", another.what());
+  }
   generating_.clear();
+  loading_.clear();
   scoring_.clear();  // their askers see a broken promise
 }
 
 bool StepLoop::launch() {
   bool launched = false;
-  while (!free_.empty() && scheduler_.num_requests() > 0) {
+  while (!free_.empty()) {
     Step& step = *free_.back();
-    if (!plan(step)) {
-      DEEPINFER_CHECK(!flying_.empty(), "requests wait, but the scheduler plans nothing");
+    const bool wants_plan = scheduler_.num_requests() > 0;
+    const bool has_plan = wants_plan && plan(step);
+    if (!has_plan) step.clear();
+    if (tiers_ != nullptr) step.transfers = tiers_->take_transfers();
+    if (!has_plan && step.transfers == nullptr) {
+      DEEPINFER_CHECK(!wants_plan || !flying_.empty(),
+                      "requests wait, but the scheduler plans nothing");
       break;
     }
-    flying_.push_back(std::move(free_.back()));
-    free_.pop_back();
-    executor_.launch(step);
+    launch_free();
     launched = true;
   }
   if (launched) publish_stats();
   return launched;
+}
+
+void StepLoop::launch_free() {
+  Step& step = *free_.back();
+  step.epoch = epoch_;
+  flying_.push_back(std::move(free_.back()));
+  free_.pop_back();
+  executor_.launch(step);
+}
+
+void StepLoop::save_cached() {
+  drain();
+  while (tiers_ != nullptr) {
+    Step& step = *free_.back();
+    step.clear();
+    step.transfers = tiers_->take_transfers();
+    if (step.transfers == nullptr) break;
+    launch_free();
+    drain();
+  }
+}
+
+void StepLoop::finish_transfers(Step& step) {
+  if (step.transfers != nullptr) tiers_->finish_transfers(std::move(step.transfers));
 }
 
 bool StepLoop::plan(Step& step) {
@@ -85,7 +165,6 @@ bool StepLoop::plan(Step& step) {
   counts_.plan_seconds +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (step.plan.empty()) return false;
-  step.epoch = epoch_;
   describe_rows(step);
   return true;
 }
@@ -135,6 +214,7 @@ bool StepLoop::land() {
     take_oldest();
     landed = true;
   }
+  landed = add_loaded() || landed;
   if (landed) publish_stats();
   return landed;
 }
@@ -153,6 +233,7 @@ void StepLoop::drain() {
 void StepLoop::take_oldest() {
   std::unique_ptr<Step> step = std::move(flying_.front());
   flying_.pop_front();
+  finish_transfers(*step);
   if (step->error) {
     recover(*step);
   } else {
@@ -218,11 +299,12 @@ void StepLoop::recover(Step& step) {
   // A fault of this request alone, seen twice: it is not going to pass.
   const bool alone = spans.size() == 1 && scheduler_.runs_alone(spans[0].request);
   if (alone) fail_request(spans[0].request, step.error);
-  scheduler_.fail(step.plan, /*alone=*/!alone);
+  if (!step.plan.empty()) scheduler_.fail(step.plan, /*alone=*/!alone);
   // The steps behind it build on what it did not compute.
   for (const std::unique_ptr<Step>& next : flying_) {
     executor_.wait(*next);
-    scheduler_.fail(next->plan, /*alone=*/false);
+    finish_transfers(*next);
+    if (!next->plan.empty()) scheduler_.fail(next->plan, /*alone=*/false);
   }
   while (!flying_.empty()) {
     free_.push_back(std::move(flying_.front()));
@@ -259,6 +341,7 @@ void StepLoop::fail_request(scheduler::RequestId id, const std::exception_ptr& e
 }
 
 void StepLoop::count_step(const Step& step) {
+  if (step.plan.empty()) return;  // copies only
   const auto rows = static_cast<int64_t>(step.plan.rows.size());
   ++counts_.steps;
   counts_.rows += rows;
@@ -274,7 +357,7 @@ void StepLoop::publish_stats() {
   const cache::SnapshotPool& snapshots = cache_.snapshots();
   const std::lock_guard lock(stats_mutex_);
   stats_ = counts_;
-  stats_.waiting = scheduler_.num_waiting();
+  stats_.waiting = scheduler_.num_waiting() + static_cast<int64_t>(loading_.size());
   stats_.running = scheduler_.num_running();
   stats_.preemptions = scheduler_.num_preemptions();
   stats_.prompt_tokens = scheduler_.num_prompt_tokens();
@@ -288,6 +371,14 @@ void StepLoop::publish_stats() {
   stats_.snapshot_units_free = snapshots.num_free();
   stats_.snapshot_units_cached = snapshots.num_cached();
   stats_.snapshot_units_held = snapshots.num_held();
+  if (tiers_ == nullptr) return;
+  const cache::TierStore::Stats tiers = tiers_->store().stats();
+  stats_.loading = static_cast<int64_t>(loading_.size());
+  stats_.tier_entries_loaded = tiers.loaded_entries;
+  stats_.tier_entries_stored = tiers.stored_entries;
+  stats_.tier_entries_dropped = tiers.dropped_entries;
+  stats_.tier_bytes = 0;
+  for (const int64_t bytes : tiers_->store().num_bytes()) stats_.tier_bytes += bytes;
 }
 
 EngineStats StepLoop::stats() const {

@@ -26,9 +26,9 @@ class StepLoop {
   /// Steps launched at once: one that runs and one that waits behind it.
   static constexpr size_t kDepth = 2;
 
-  /// `executor` and `cache` must outlive the loop.
+  /// `executor`, `cache` and `tiers` (null: none) must outlive the loop.
   StepLoop(StepExecutor& executor, cache::PrefixCache& cache, const scheduler::Limits& limits,
-           const cache::RestartRules& rules);
+           const cache::RestartRules& rules, cache::CacheTiers* tiers = nullptr);
   ~StepLoop();
 
   void start(scheduler::RequestId id, std::unique_ptr<RequestState> request);
@@ -39,8 +39,8 @@ class StepLoop {
   /// launched. Throws nothing.
   void end_all(const std::string& error = "") noexcept;
 
-  /// Launches steps while there is something to compute and less than kDepth are under way; false
-  /// if it launched none.
+  /// Launches steps while there is something to compute or to copy and less than kDepth are under
+  /// way; false if it launched none.
   bool launch();
   /// Takes the results of the oldest steps that have them; false if there were none. A request
   /// whose computation fails (a damaged table, no memory) ends with kError once it has failed
@@ -50,6 +50,12 @@ class StepLoop {
   void wait_oldest();
   /// Waits for everything launched and takes its results: the device is idle then.
   void drain();
+  /// Hands what is cached and not yet in the tiers to them; waits for the device, not for the
+  /// tiers. To be called at the end, when nothing is launched any more.
+  void save_cached();
+  /// Whether a request waits for the tiers: land() must be called now and then, see
+  /// CacheTiers::kLoadTimeout.
+  bool is_loading() const { return !loading_.empty(); }
 
   bool idle() const { return generating_.empty() && scoring_.empty() && flying_.empty(); }
 
@@ -57,6 +63,13 @@ class StepLoop {
   EngineStats stats() const;
 
  private:
+  void add(scheduler::RequestId id, const RequestState& request);
+  /// Schedules the requests whose pages have come from the tiers, or will not; false if none.
+  bool add_loaded();
+  /// Launches the last free step, which has been filled.
+  void launch_free();
+  /// Gives back what a step has copied.
+  void finish_transfers(Step& step);
   bool plan(Step& step);
   void describe_rows(Step& step);
   RowRequest generating_row(const RequestState& request, const scheduler::PlanSpan& span) const;
@@ -73,10 +86,13 @@ class StepLoop {
 
   StepExecutor& executor_;
   cache::PrefixCache& cache_;
+  cache::CacheTiers* tiers_;
   scheduler::Scheduler scheduler_;
   int64_t num_layers_;
   std::unordered_map<scheduler::RequestId, std::unique_ptr<RequestState>> generating_;
   std::unordered_map<scheduler::RequestId, std::unique_ptr<ScoreJob>> scoring_;
+  std::unordered_map<cache::CacheTiers::LoadId, scheduler::RequestId>
+      loading_;                               // requests that are not scheduled yet
   std::vector<std::unique_ptr<Step>> free_;   // steps to fill
   std::deque<std::unique_ptr<Step>> flying_;  // launched, oldest first
   std::vector<int32_t> drawn_;                // of one span

@@ -1,10 +1,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <vector>
 
 #include "deepinfer/engine.h"
+#include "tests/checkpoint/temporary_directory.h"
 #include "tests/engine/requests.h"
 #include "tests/support/golden.h"
 
@@ -146,6 +149,91 @@ TEST(Contract, HitsContinueWithEqualBits) {
     EXPECT_GT(engine->stats().cached_tokens, 0);
     expect_idle(*engine);
   }
+}
+
+// A pool that holds little more than one request, so that almost every hit comes from a tier; then
+// another engine over the same folder: a restart.
+TEST(Contract, HitsFromHostMemoryAndFromFilesContinueWithEqualBits) {
+  const std::vector<Request> requests = random_requests(kSeed + 2, 30, 250);
+  const std::vector<Completion> want = one_by_one(*Engine::create(cold()), requests);
+  const checkpoint::TemporaryDirectory folder;
+  for (const bool in_files : {false, true}) {
+    SCOPED_TRACE(in_files);
+    EngineOptions options = cached(1024);
+    options.snapshots = 4;
+    if (in_files) {
+      options.cache_dir = folder.path();
+    } else {
+      options.host_cache_bytes = int64_t{64} << 20;
+    }
+    for (int round = 0; round < (in_files ? 2 : 1); ++round) {
+      const std::unique_ptr<Engine> engine = Engine::create(options);
+      expect_equal(one_by_one(*engine, requests), want);
+      expect_equal(one_by_one(*engine, requests), want);
+      expect_idle(*engine);
+      const EngineStats stats = engine->stats();
+      EXPECT_GT(stats.tier_entries_loaded, 0);
+      EXPECT_GT(stats.tier_bytes, 0);
+      EXPECT_EQ(stats.loading, 0);
+    }
+  }
+}
+
+TEST(Contract, ConcurrentRequestsHitFilesOfAnEarlierRun) {
+  const std::vector<Request> requests = random_requests(kSeed + 3, 60, 250);
+  const std::vector<Completion> want = one_by_one(*Engine::create(cold()), requests);
+  const checkpoint::TemporaryDirectory folder;
+  EngineOptions options = cached(2048);
+  options.cache_dir = folder.path();
+  one_by_one(*Engine::create(options), requests);
+  for (const int threads : {1, 3}) {
+    options.threads = threads;
+    const std::unique_ptr<Engine> engine = Engine::create(options);
+    std::vector<OutputStream> streams;
+    std::vector<OutputStream> aborted;  // some while their pages are on the way
+    for (const Request& request : requests) {
+      aborted.push_back(engine->submit(request));
+      streams.push_back(engine->submit(request));
+      if (aborted.size() % 3 != 0) aborted.back().cancel();
+    }
+    aborted.clear();
+    std::vector<Completion> together;
+    for (OutputStream& stream : streams) together.push_back(collect(stream));
+    expect_equal(together, want);
+    expect_idle(*engine);
+    EXPECT_GT(engine->stats().tier_entries_loaded, 0);
+  }
+}
+
+// What cannot be read is a miss: damaged files, files that have gone, a folder that has gone.
+TEST(Contract, DamagedAndMissingFilesChangeNothing) {
+  const std::vector<Request> requests = random_requests(kSeed + 4, 20, 250);
+  const std::vector<Completion> want = one_by_one(*Engine::create(cold()), requests);
+  const checkpoint::TemporaryDirectory folder;
+  EngineOptions options = cached(2048);
+  options.cache_dir = folder.path();
+  one_by_one(*Engine::create(options), requests);
+  Random random(kSeed);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
+    if (!entry.is_regular_file() || entry.file_size() < 4096) continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    for (int i = 0; i < 200; ++i) {
+      file.seekp(random.below(static_cast<int64_t>(entry.file_size())));
+      file.put(static_cast<char>(random.below(256)));
+    }
+  }
+  {
+    const std::unique_ptr<Engine> engine = Engine::create(options);
+    expect_equal(one_by_one(*engine, requests), want);
+    // The folder goes while the engine has it open.
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+      std::filesystem::remove_all(entry.path());
+    }
+    expect_equal(one_by_one(*engine, requests), want);
+    expect_idle(*engine);
+  }
+  const std::unique_ptr<Engine> engine = Engine::create(options);
+  expect_equal(one_by_one(*engine, requests), want);
 }
 
 // E04: every length around page edges, odd ones too, in one pass and in passes of 16.

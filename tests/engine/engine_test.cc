@@ -54,6 +54,16 @@ TEST(EngineCreate, RefusesBadOptions) {
     return [options] { Engine::create(options); };
   };
   expect_refused(with([](EngineOptions& o) { o.model.clear(); }), "model");
+  expect_refused(with([](EngineOptions& o) { o.engram = "tape"; }), "tape");
+  expect_refused(with([](EngineOptions& o) { o.host_cache_bytes = -1; }), "host_cache_bytes");
+  expect_refused(with([](EngineOptions& o) { o.cache_dir_bytes = 0; }), "cache_dir_bytes");
+  expect_refused(with([](EngineOptions& o) {
+                   o.prefix_cache = false;
+                   o.cache_dir = "somewhere";
+                 }),
+                 "cache_dir");
+  expect_refused(with([](EngineOptions& o) { o.cache_dir = "/proc/none/such"; }), "/proc/none",
+                 ErrorCode::kIo);
   expect_refused(with([](EngineOptions& o) { o.backend = "abacus"; }), "abacus");
   expect_refused(with([](EngineOptions& o) { o.numerics = "vague"; }), "vague");
   expect_refused(with([](EngineOptions& o) { o.threads = -1; }), "threads is -1");
