@@ -105,6 +105,10 @@ void append_engine(TextWriter& out, const EngineStats& stats) {
             share);
   out.value("num_preemptions_total", "counter", "Requests that were put back to wait.",
             stats.preemptions);
+  out.value("kv_page_evictions_total", "counter", "Cached KV pages that others took.",
+            stats.page_evictions);
+  out.value("engine_failed_steps_total", "counter", "Steps that failed and were repeated.",
+            stats.failed_steps);
   out.value("engine_steps_total", "counter", "Steps of the engine.", stats.steps);
   out.value("engine_rows_total", "counter", "Token rows that the engine has computed.", stats.rows);
   out.head("deepinfer_kv_pages", "gauge", "KV pages by state; free + cached + held is constant.");

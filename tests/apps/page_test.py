@@ -115,7 +115,7 @@ class ChatPage(unittest.TestCase):
             self.assertNotIn(outside, page)
 
     def test_streams_an_answer_with_its_numbers(self):
-        self.browser.evaluate("document.getElementById('max_tokens').value = 40;"
+        self.browser.evaluate("document.getElementById('max_tokens').value = 70;"
                               "document.getElementById('temperature').value = 0")
         self.send("Tell me a story.")
         stats = self.browser.wait("document.querySelector('.stats')?.textContent")
@@ -125,6 +125,11 @@ class ChatPage(unittest.TestCase):
         self.assertEqual(self.browser.evaluate("document.querySelector('.user .text').textContent"), "Tell me a story.")
         self.send("And then?")
         self.browser.wait("document.querySelectorAll('.stats').length === 2")
+        # The first page of 64 tokens is now in the cache.
+        self.send("Go on, please.")
+        self.browser.wait("document.querySelectorAll('.stats').length === 3")
+        stats = self.browser.evaluate("[...document.querySelectorAll('.stats')].at(-1).textContent")
+        self.assertIn(" 64 cached", stats)
         if path := os.environ.get("DEEPINFER_SCREENSHOT"):
             picture = self.browser.call("Page.captureScreenshot", format="png")["data"]
             with open(path, "wb") as file:

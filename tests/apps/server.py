@@ -85,6 +85,15 @@ class Server:
             time.sleep(0.02)
         return False
 
+    def wait_alone(self, seconds=10):
+        """Waits until no connection is open but the one that asks; whether that happened."""
+        end = time.monotonic() + seconds
+        while self.metric("deepinfer_http_connections") > 1:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        return True
+
     def stop(self):
         """SIGTERM, and the exit code."""
         if self.process.poll() is None:
