@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/api_error.h"
+#include "text/chat_render.h"
 
 namespace deepinfer::server {
 namespace {
@@ -71,8 +72,8 @@ EncodedPrompt encode_one(const ApiRequest& request, const PromptInput& input,
   return prompt;
 }
 
-std::string messages_json(const ApiRequest& request) {
-  if (request.instructions.empty()) return to_python_json(request.messages);
+/// The conversation with its instructions in front.
+text::JsonValue with_instructions(const ApiRequest& request) {
   text::JsonValue messages;
   messages.kind = text::JsonValue::Kind::kArray;
   text::JsonValue system = text::JsonValue::object();
@@ -81,7 +82,7 @@ std::string messages_json(const ApiRequest& request) {
   messages.values.push_back(std::move(system));
   messages.values.insert(messages.values.end(), request.messages.values.begin(),
                          request.messages.values.end());
-  return to_python_json(messages);
+  return messages;
 }
 
 EncodedPrompt encode_conversation(const ApiRequest& request, const PromptContext& context) {
@@ -94,7 +95,9 @@ EncodedPrompt encode_conversation(const ApiRequest& request, const PromptContext
   options.continue_final_message = request.continue_final_message;
   options.tools = offered_tools(request);
   try {
-    const ChatPrompt prompt = render_chat(messages_json(request), options);
+    const ChatPrompt prompt = request.instructions.empty()
+                                  ? text::render_messages(request.messages, options)
+                                  : text::render_messages(with_instructions(request), options);
     return {.ids = encode_chat(tokenizer, prompt),
             .in_reasoning = prompt.in_reasoning,
             .continues = prompt.continues};

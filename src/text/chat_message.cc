@@ -196,9 +196,8 @@ class MessageReader {
 
 }  // namespace
 
-std::vector<ChatMessage> parse_messages(std::string_view json, const std::string& name,
-                                        std::vector<std::string>& images) {
-  const JsonValue list = parse_json_value(json, name);
+std::vector<ChatMessage> read_messages(const JsonValue& list, const std::string& name,
+                                       std::vector<std::string>& images) {
   if (!list.is(Kind::kArray) || list.values.empty()) {
     fail(ErrorCode::kInvalidArgument, "{} is {}, expected a list of at least one message", name,
          list.is(Kind::kArray) ? "empty" : describe(list.kind));

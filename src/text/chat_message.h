@@ -42,10 +42,10 @@ struct ChatMessage {
   bool has_tools() const { return !tools.values.empty(); }
 };
 
-/// Checks and reads a JSON list of messages, without those of kSearchResults; at least one is left.
+/// Checks and reads a list of messages, without those of kSearchResults; at least one is left.
 /// `name` is what errors call the list. Image blocks are appended to `images`. Errors:
-/// kInvalidArgument naming the message and the field; kInvalidFile.
-std::vector<ChatMessage> parse_messages(std::string_view json, const std::string& name,
-                                        std::vector<std::string>& images);
+/// kInvalidArgument naming the message and the field.
+std::vector<ChatMessage> read_messages(const JsonValue& list, const std::string& name,
+                                       std::vector<std::string>& images);
 
 }  // namespace deepinfer::text

@@ -1,3 +1,5 @@
+#include "text/chat_render.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -252,18 +254,17 @@ void set_continued(Messages& messages) {
 }
 
 }  // namespace
-}  // namespace text
 
-ChatPrompt render_chat(std::string_view messages, const ChatOptions& options) {
-  using namespace text;  // NOLINT: the whole function is of that room
+ChatPrompt render_messages(const JsonValue& messages, const ChatOptions& options) {
   const int effort = effort_of(options);
   ChatPrompt prompt;
   Messages context;
   std::vector<std::string> context_images;  // already in the cache
   if (!options.context.empty()) {
-    context = parse_messages(options.context, "context", context_images);
+    context =
+        read_messages(parse_json_value(options.context, "context"), "context", context_images);
   }
-  Messages all = parse_messages(messages, "messages", prompt.images);
+  Messages all = read_messages(messages, "messages", prompt.images);
   if (options.continue_final_message) set_continued(all);
   const bool continues = all.back().role == ChatRole::kAssistant && all.back().wo_eos;
   attach(context.empty() ? all : context, options);
@@ -284,6 +285,12 @@ ChatPrompt render_chat(std::string_view messages, const ChatOptions& options) {
   prompt.in_reasoning = !prompt.segments.empty() && prompt.segments.back().text == kThink &&
                         prompt.segments.back().kind == PromptSegment::Kind::kToken;
   return prompt;
+}
+
+}  // namespace text
+
+ChatPrompt render_chat(std::string_view messages, const ChatOptions& options) {
+  return text::render_messages(text::parse_json_value(messages, "messages"), options);
 }
 
 }  // namespace deepinfer

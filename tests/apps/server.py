@@ -39,7 +39,7 @@ class Server:
             self.text = self.log.read().decode()
         return self.text
 
-    def connect(self, timeout=120):
+    def connect(self, timeout=600):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
     def request(self, method, path, body=None, headers=None):
