@@ -334,6 +334,7 @@ awaitable<bool> Connection::answer(Reply reply, bool keep_alive) {
       HttpHead head = head_of(reply, keep_alive_ && !http_1_0_);
       head.content_length = -1;
       keep_alive_ = head.keep_alive;
+      last_sent_ = Clock::now();
       send(to_bytes(head));
     }
     co_await run_generation();

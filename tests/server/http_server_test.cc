@@ -277,6 +277,17 @@ TEST(HttpServer, SaysThatItStillRuns) {
   EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n"));
 }
 
+TEST(HttpServer, SaysNothingBeforeTheSilenceIsLong) {
+  Running running({.idle_timeout = milliseconds(500)});
+  running.engine.pause(true);
+  HttpClient client(running.port());
+  client.post(kCompletions, R"({"prompt":"hi","stream":true})");
+  EXPECT_TRUE(running.engine.wait_running(1));
+  EXPECT_TRUE(HttpClient(running.port()).closed());  // long enough to look for silent streams
+  running.engine.pause(false);
+  EXPECT_TRUE(client.answer().body.starts_with("data: "));
+}
+
 TEST(HttpServer, RefusesConnectionsBeyondItsLimit) {
   Running running({.max_connections = 2});
   HttpClient first(running.port());
