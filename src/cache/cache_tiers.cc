@@ -23,20 +23,6 @@ std::span<const std::byte> as_bytes(const std::string_view& text) {
   return std::as_bytes(std::span(text));
 }
 
-std::vector<std::unique_ptr<Tier>> open_tiers(const TierOptions& options, std::string identity,
-                                              int64_t max_entry_bytes) {
-  std::vector<std::unique_ptr<Tier>> tiers;
-  if (options.host_bytes > 0) tiers.push_back(std::make_unique<HostTier>(options.host_bytes));
-  if (!options.directory.empty()) {
-    tiers.push_back(
-        std::make_unique<DiskTier>(DiskTier::Options{.directory = options.directory,
-                                                     .identity = std::move(identity),
-                                                     .max_bytes = options.disk_bytes,
-                                                     .max_entry_bytes = max_entry_bytes}));
-  }
-  return tiers;
-}
-
 /// What an entry's bytes mean, beyond numerics and checkpoint.
 std::string geometry(const CacheShape& shape) {
   std::string text = fmt::format("1 page {} layers {}/{} window {} dims {} {} ratios", kPageTokens,
@@ -44,6 +30,26 @@ std::string geometry(const CacheShape& shape) {
                                  shape.head_dim, shape.index_head_dim);
   for (const int32_t ratio : shape.source_ratios) text += fmt::format(" {}", ratio);
   return text;
+}
+
+std::string identity_of(const TierOptions& options, const CacheShape& shape) {
+  return options.identity + "\n" + geometry(shape);
+}
+
+std::vector<std::unique_ptr<Tier>> open_tiers(const TierOptions& options, const CacheShape& shape) {
+  const auto head = static_cast<int64_t>(page_entry_head(kPageTokens));
+  const int64_t max_entry_bytes =
+      std::max(shape.page_bytes() + head, ring_image_bytes(shape, shape.snapshot_unit_layers()));
+  std::vector<std::unique_ptr<Tier>> tiers;
+  if (options.host_bytes > 0) tiers.push_back(std::make_unique<HostTier>(options.host_bytes));
+  if (!options.directory.empty()) {
+    tiers.push_back(
+        std::make_unique<DiskTier>(DiskTier::Options{.directory = options.directory,
+                                                     .identity = identity_of(options, shape),
+                                                     .max_bytes = options.disk_bytes,
+                                                     .max_entry_bytes = max_entry_bytes}));
+  }
+  return tiers;
 }
 
 }  // namespace
@@ -71,16 +77,16 @@ void CacheTransfers::run(KvCache& caches) {
 
 CacheTiers::CacheTiers(const TierOptions& options, PrefixCache& prefixes, const CacheShape& shape,
                        std::function<void()> on_loaded)
+    : CacheTiers(options, open_tiers(options, shape), prefixes, shape, std::move(on_loaded)) {}
+
+CacheTiers::CacheTiers(const TierOptions& options, std::vector<std::unique_ptr<Tier>> tiers,
+                       PrefixCache& prefixes, const CacheShape& shape,
+                       std::function<void()> on_loaded)
     : prefixes_(prefixes),
       shape_(shape),
-      identity_(options.identity + "\n" + geometry(shape)),
-      keys_(static_cast<size_t>(prefixes.size())) {
-  const auto head = static_cast<int64_t>(page_entry_head(kPageTokens));
-  const int64_t max_entry =
-      std::max(shape.page_bytes() + head, ring_image_bytes(shape, shape.snapshot_unit_layers()));
-  store_ =
-      std::make_unique<TierStore>(open_tiers(options, identity_, max_entry), std::move(on_loaded));
-}
+      identity_(identity_of(options, shape)),
+      keys_(static_cast<size_t>(prefixes.size())),
+      store_(std::make_unique<TierStore>(std::move(tiers), std::move(on_loaded))) {}
 
 TierKey CacheTiers::root_key(std::string_view salt) const {
   // The salt has a digest of its own, so that no identity and salt run together.

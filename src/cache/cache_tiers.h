@@ -71,6 +71,9 @@ class CacheTiers {
   /// finish_loads() has something to do. `prefixes` must outlive this. Errors: see DiskTier.
   CacheTiers(const TierOptions& options, PrefixCache& prefixes, const CacheShape& shape,
              std::function<void()> on_loaded);
+  /// Over given tiers, fastest first; of `options` the identity counts.
+  CacheTiers(const TierOptions& options, std::vector<std::unique_ptr<Tier>> tiers,
+             PrefixCache& prefixes, const CacheShape& shape, std::function<void()> on_loaded);
 
   /// What is to be copied since the last call: new pages, snapshots whose requests have ended, and
   /// what loads have brought. Nothing if there is nothing. To be run in front of the next step; or

@@ -236,6 +236,42 @@ TEST(Contract, DamagedAndMissingFilesChangeNothing) {
   expect_equal(one_by_one(*engine, requests), want);
 }
 
+// D07: one request in every company, place and state of the caches.
+TEST(Contract, OneRequestGivesOneAnswer) {
+  Random random(kSeed + 7);
+  const std::vector<int32_t> prompt = random_prompt(random, 300, kVocab);
+  for (const bool is_greedy : {true, false}) {
+    SCOPED_TRACE(is_greedy);
+    SamplingParams sampling = is_greedy ? greedy(12) : seeded(12, 5);
+    sampling.ignore_eos = true;
+    const std::unique_ptr<Engine> alone = Engine::create(cold());
+    const Completion want = complete(*alone, prompt, sampling);
+    for (const int64_t chunk : {64, 256}) {
+      EngineOptions options = cached();
+      options.prefill_chunk = chunk;
+      const std::unique_ptr<Engine> engine = Engine::create(options);
+      std::vector<OutputStream> batch;  // of 8
+      for (int i = 0; i < 7; ++i) {
+        batch.push_back(engine->submit({.prompt = random_prompt(random, 20, kVocab)}));
+      }
+      expect_same_bits(complete(*engine, prompt, sampling), want);
+      for (OutputStream& stream : batch) collect(stream);
+      SamplingParams many = greedy(500);  // two of them are a thousand further steps
+      many.ignore_eos = true;
+      for (int i = 0; i < 2; ++i) complete(*engine, random_prompt(random, 5, kVocab), many);
+      const Completion warm = complete(*engine, prompt, sampling);
+      EXPECT_GT(warm.cached_tokens, 0);
+      expect_same_bits(warm, want);
+    }
+  }
+  SamplingParams hot;
+  hot.temperature = 1.5F;
+  hot.max_tokens = 20;
+  const std::unique_ptr<Engine> engine = Engine::create(cached());
+  const Completion first = complete(*engine, prompt, hot);
+  EXPECT_NE(ids_of(complete(*engine, prompt, hot)), ids_of(first));
+}
+
 // E04: every length around page edges, odd ones too, in one pass and in passes of 16.
 TEST(Contract, EveryLengthAroundPageEdgesHitsExactly) {
   Random random(kSeed);
