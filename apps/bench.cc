@@ -67,12 +67,14 @@ void check_lengths(const BenchFlags& flags, int64_t max_model_len) {
 
 class Bench {
  public:
-  Bench(const BenchFlags& flags, Engine& engine, const Interruption& interruption)
-      : flags_(flags), engine_(engine), interruption_(interruption) {}
+  Bench(const BenchFlags& flags, Engine& engine, double load_seconds,
+        const Interruption& interruption)
+      : flags_(flags), engine_(engine), load_seconds_(load_seconds), interruption_(interruption) {}
 
   BenchReport run() {
     BenchReport report{.model = flags_.engine.model.string(),
                        .fingerprint = engine_.system_fingerprint(),
+                       .load_seconds = load_seconds_,
                        .limits = engine_.measure_limits(),
                        .phases = {}};
     // Maps the weights and grows what is kept from step to step.
@@ -174,6 +176,7 @@ class Bench {
 
   const BenchFlags& flags_;
   Engine& engine_;
+  double load_seconds_;
   const Interruption& interruption_;
   std::mt19937_64 random_{1};  // other prompts every time, so that no cache knows them
 };
@@ -211,9 +214,11 @@ int bench(std::span<const std::string> arguments) {
   std::optional<Output> json;
   if (flags.json) json.emplace(flags.json);
   const Interruption interruption;
+  const auto start = Clock::now();
   const std::unique_ptr<Engine> engine = Engine::create(flags.engine);
+  const double load_seconds = seconds_since(start);
   check_lengths(flags, engine->model_info().max_model_len);
-  const BenchReport report = Bench(flags, *engine, interruption).run();
+  const BenchReport report = Bench(flags, *engine, load_seconds, interruption).run();
   Output().write(to_text(report));
   if (json) {
     json->truncate();

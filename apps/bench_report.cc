@@ -92,9 +92,10 @@ double fraction_of_bound(const OperationStats& operation, const MachineLimits& l
 
 std::string to_text(const BenchReport& report) {
   std::string text = fmt::format(
-      "{} ({})\nlimits of this run: memory {:.2f} GB/s, fp32 multiply-adds {:.1f} Gop/s\n",
-      report.model, report.fingerprint, report.limits.read_bytes_per_second / 1e9,
-      report.limits.operations_per_second / 1e9);
+      "{} ({}), loaded in {:.3f} s\nlimits of this run: memory {:.2f} GB/s, fp32 multiply-adds "
+      "{:.1f} Gop/s\n",
+      report.model, report.fingerprint, report.load_seconds,
+      report.limits.read_bytes_per_second / 1e9, report.limits.operations_per_second / 1e9);
   for (const BenchPhase& phase : report.phases) {
     const bool is_prefill = phase.kind == "prefill";
     text += fmt::format(
@@ -111,10 +112,10 @@ std::string to_text(const BenchReport& report) {
 
 std::string to_json(const BenchReport& report) {
   std::string text = fmt::format(
-      R"({{"model": {}, "system_fingerprint": "{}", "limits": {{"read_bytes_per_second": {}, )"
+      R"({{"model": {}, "system_fingerprint": "{}", "load_seconds": {}, "limits": {{"read_bytes_per_second": {}, )"
       R"("operations_per_second": {}}}, "phases": [)",
-      json_string(report.model), report.fingerprint, report.limits.read_bytes_per_second,
-      report.limits.operations_per_second);
+      json_string(report.model), report.fingerprint, report.load_seconds,
+      report.limits.read_bytes_per_second, report.limits.operations_per_second);
   const char* separator = "";
   for (const BenchPhase& phase : report.phases) {
     text += separator + phase_json(phase, report.limits);

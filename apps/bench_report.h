@@ -22,6 +22,7 @@ struct BenchPhase {
 struct BenchReport {
   std::string model;
   std::string fingerprint;
+  double load_seconds = 0;  ///< From the folder to an engine that takes requests.
   MachineLimits limits;
   std::vector<BenchPhase> phases;
 };

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "base/thread_pool.h"
-#include "tensor/tensor.h"
-
-/// What benchmarks are judged by, measured in the same run on the same threads.
+/// How benchmarks measure, and the library that products are judged by. The limits of the machine,
+/// measured in the same run on the same threads, are those of cpu/machine_limits.h.
 namespace deepinfer::bench {
 
 /// Wall time of one call.
@@ -33,12 +32,6 @@ class Samples {
  private:
   std::vector<double> values_;
 };
-
-/// Reads all bytes once, on all threads, and keeps nothing: the limit of whatever must read them.
-double seconds_to_read(ThreadPool& pool, const TensorView& data);
-
-/// The rate of independent fp32 multiply-adds in registers on all threads, in 10^9 operations/s.
-double peak_gflops(ThreadPool& pool);
 
 /// oneDNN's product of bf16 rows [rows, k] with a bf16 weight [out, k] that it has repacked as it
 /// likes, on `threads` threads. Not available in builds without oneDNN.

@@ -6,6 +6,7 @@
 #include "bench/limits.h"
 #include "cpu/dispatch.h"
 #include "cpu/linear.h"
+#include "cpu/machine_limits.h"
 
 // Products of the cpu backend beside what bounds them on this machine, measured in the same run,
 // interleaved: reading memory for one row, oneDNN's bf16 product of the same shape for many rows.
@@ -17,7 +18,6 @@ using cpu::InputRounding;
 using cpu::Product;
 
 constexpr int kRepeats = 9;
-constexpr int64_t kWeightBytes = int64_t{192} << 20;  // four times the last-level cache and more
 
 QuantView random_weight(std::vector<Tensor>& storage, DType dtype, int64_t out, int64_t in) {
   std::mt19937_64 random(1);
@@ -41,7 +41,7 @@ QuantView random_weight(std::vector<Tensor>& storage, DType dtype, int64_t out, 
 void one_row(const Context& context, DType dtype, const char* name, int64_t k) {
   std::vector<Tensor> storage;
   const int64_t row_bytes = dtype == DType::kBF16 ? 2 * k : dtype == DType::kE4M3 ? k : k / 2;
-  const int64_t out = kWeightBytes / row_bytes / 32 * 32;
+  const int64_t out = cpu::limit_buffer_bytes() / row_bytes / 32 * 32;
   const QuantView weight = random_weight(storage, dtype, out, k);
   const Tensor x(DType::kBF16, {1, k});
   for (int64_t i = 0; i < k; ++i) x.as<BFloat16>()[i] = to_bfloat16(static_cast<float>(i % 7) - 3);
@@ -51,7 +51,7 @@ void one_row(const Context& context, DType dtype, const char* name, int64_t k) {
   Samples product;
   Samples read;
   for (int i = 0; i < kRepeats; ++i) {
-    read.add(seconds_to_read(context.pool, weight.weight));
+    read.add(cpu::seconds_to_read(context.pool, weight.weight.data(), weight.weight.num_bytes()));
     product.add(seconds([&] {
       context.workspace.shared().reset();
       linear(context,
@@ -61,7 +61,7 @@ void one_row(const Context& context, DType dtype, const char* name, int64_t k) {
               .rounding = dtype == DType::kBF16 ? InputRounding::kNone : InputRounding::kFp8});
     }));
   }
-  const double limit = static_cast<double>(weight.weight.num_bytes()) / read.median();
+  const double limit = static_cast<double>(weight.weight.num_bytes() >> 20 << 20) / read.median();
   const double rate = bytes / product.median();
   fmt::print("one row   {:5} [{}, {}]: {:6.2f} GB/s, {:3.0f} % of {:.2f} GB/s read\n", name, out, k,
              rate / 1e9, 100 * rate / limit, limit / 1e9);
@@ -107,7 +107,7 @@ void run() {
   const Context context{pool, cpu::choose_kernels(), workspace};
   const cpu::FlushDenormals flush;
   fmt::print("level {}, {} threads, fp32 multiply-add peak {:.1f} GFLOP/s\n", context.kernels.level,
-             pool.num_threads(), peak_gflops(pool));
+             pool.num_threads(), cpu::peak_operations_per_second(pool) / 1e9);
   for (const int64_t k : {5120, 2304}) {
     one_row(context, DType::kE4M3, "FP8", k);
     one_row(context, DType::kE2M1x2, "FP4", k);

@@ -11,6 +11,8 @@
 #include "bench/limits.h"
 #include "cpu/denormals.h"
 #include "cpu/dispatch.h"
+#include "cpu/machine_limits.h"
+#include "tensor/tensor.h"
 
 namespace deepinfer {
 namespace {
@@ -31,25 +33,11 @@ std::vector<BFloat16> random_bf16(std::mt19937_64& random, int64_t count) {
   return values;
 }
 
-struct Limits {
-  double bytes_per_second;
-  double operations_per_second;
-};
-
-Limits measure(ThreadPool& pool) {
-  const Tensor buffer(DType::kU8, {int64_t{256} << 20});
-  std::ranges::fill(std::span(buffer.as<uint8_t>(), size_t{256} << 20), uint8_t{1});
-  bench::Samples reads;
-  for (int i = 0; i < kRepeats; ++i) reads.add(bench::seconds_to_read(pool, buffer));
-  return {static_cast<double>(buffer.view().num_bytes()) / reads.median(),
-          bench::peak_gflops(pool) * 1e9};
-}
-
 /// Prints what one row costs and how near that is to the larger of its bounds.
 void report(std::string_view name, double seconds, double bytes, double operations,
-            const Limits& limits) {
+            const cpu::MachineLimits& limits) {
   const double bound =
-      std::max(bytes / limits.bytes_per_second, operations / limits.operations_per_second);
+      std::max(bytes / limits.read_bytes_per_second, operations / limits.operations_per_second);
   fmt::print("{:<44}{:>10.1f} us{:>10.1f} KB{:>10.1f} Mop{:>9.2f} GB/s{:>9.1f} Gop/s{:>8.1f}%\n",
              name, seconds * 1e6, bytes / 1e3, operations / 1e6, bytes / seconds / 1e9,
              operations / seconds / 1e9, 100 * bound / seconds);
@@ -70,7 +58,7 @@ double seconds_per_row(ThreadPool& pool, int64_t rows, const Body& body) {
   return times.median() / static_cast<double>(rows);
 }
 
-void attention(ThreadPool& pool, const Limits& limits, int64_t heads, int64_t window,
+void attention(ThreadPool& pool, const cpu::MachineLimits& limits, int64_t heads, int64_t window,
                int64_t entries) {
   constexpr int64_t kHeadDim = 512;
   constexpr int64_t kPairs = 32;
@@ -127,7 +115,8 @@ void attention(ThreadPool& pool, const Limits& limits, int64_t heads, int64_t wi
 }
 
 /// `queries` rows of one slot score the same keys.
-void index_scores(ThreadPool& pool, const Limits& limits, int64_t heads, int64_t queries) {
+void index_scores(ThreadPool& pool, const cpu::MachineLimits& limits, int64_t heads,
+                  int64_t queries) {
   constexpr int64_t kDim = 128;
   const cpu::IndexShape shape{.heads = heads, .dim = kDim};
   const int64_t groups = int64_t{4096} * pool.num_threads();  // of sixteen keys
@@ -168,9 +157,9 @@ void index_scores(ThreadPool& pool, const Limits& limits, int64_t heads, int64_t
 void run() {
   ThreadPool pool(0, ThreadPool::Pinning::kCores);
   pool.pin_caller();
-  const Limits limits = measure(pool);
+  const cpu::MachineLimits limits = cpu::measure_limits(pool);
   fmt::print("level {}, {} threads; limits: {:.2f} GB/s, {:.1f} Gop/s (fp32 multiply-adds)\n",
-             cpu::choose_kernels().level, pool.num_threads(), limits.bytes_per_second / 1e9,
+             cpu::choose_kernels().level, pool.num_threads(), limits.read_bytes_per_second / 1e9,
              limits.operations_per_second / 1e9);
   attention(pool, limits, 64, 128, 512);
   attention(pool, limits, 64, 128, 0);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "base/thread_pool.h"
 
 namespace deepinfer::cpu {
@@ -10,8 +12,18 @@ struct MachineLimits {
   double operations_per_second = 0;  // fp32 multiply-adds in registers, two each
 };
 
-/// Measures both, which takes under a second and 256 MiB: a buffer of several times the usual
-/// last-level cache. Errors: std::bad_alloc.
+/// Medians of a few repeats, under a second and a buffer of limit_buffer_bytes() in all.
+/// Errors: std::bad_alloc.
 MachineLimits measure_limits(ThreadPool& pool);
+
+/// Wall time of reading `count` bytes once, on all threads, keeping nothing: the limit of whatever
+/// must read them. Whole MiB are read.
+double seconds_to_read(ThreadPool& pool, const void* data, int64_t count);
+
+/// The rate of independent fp32 multiply-adds in registers on all threads, two operations each.
+double peak_operations_per_second(ThreadPool& pool);
+
+/// Four times the last-level cache, from 256 MiB to 2 GiB: too much to be found in it.
+int64_t limit_buffer_bytes();
 
 }  // namespace deepinfer::cpu

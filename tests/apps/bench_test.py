@@ -20,6 +20,7 @@ class Bench(ProgramTest):
         self.assertEqual(report["model"], str(MODEL))
         self.assertGreater(report["limits"]["read_bytes_per_second"], 1e8)
         self.assertGreater(report["limits"]["operations_per_second"], 1e8)
+        self.assertGreater(report["load_seconds"], 0)
         phases = [(p["kind"], p["prompt_length"], p["batch_size"]) for p in report["phases"]]
         self.assertEqual(phases, [("prefill", 3, 1), ("prefill", 17, 1), ("decode", 3, 1), ("decode", 3, 2),
                                   ("decode", 17, 1), ("decode", 17, 2)])
@@ -41,7 +42,7 @@ class Bench(ProgramTest):
         out = self.assert_runs(bench(*SMALL)).out.decode()
         self.assertEqual(out.count("sparse_attention"), 6)
         self.assertEqual(out.count("prefill, prompts of"), 2)
-        self.assertIn("limits of this run", out)
+        self.assertRegex(out, r"loaded in \d+\.\d+ s\nlimits of this run")
 
     def test_bad_flags_are_refused(self):
         for flags, words in [(["--prompt-lengths", "0"], ["--prompt-lengths", "0"]),

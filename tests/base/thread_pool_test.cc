@@ -1,10 +1,12 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <set>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 namespace deepinfer {
@@ -62,6 +64,47 @@ TEST(ThreadPool, ThreadsKnowTheirIndex) {
     EXPECT_EQ(busy[static_cast<size_t>(index)]++, 0);  // no two threads have the same
     busy[static_cast<size_t>(index)]--;
   });
+}
+
+/// The processors that the calling thread may run on.
+std::set<int> allowed() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::set<int> found;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return found;
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(static_cast<size_t>(i), &set)) found.insert(i);
+  }
+  return found;
+}
+
+/// Where each thread of the pool may run.
+std::vector<std::set<int>> places(ThreadPool& pool) {
+  std::vector<std::set<int>> found(static_cast<size_t>(pool.num_threads()));
+  std::atomic<int> arrived = 0;
+  pool.parallel_for(pool.num_threads(), 1, [&](int64_t, int64_t) {
+    found[static_cast<size_t>(ThreadPool::thread_index())] = allowed();
+    ++arrived;
+    while (arrived < pool.num_threads()) std::this_thread::yield();  // one range per thread
+  });
+  return found;
+}
+
+TEST(ThreadPool, PinnedWorkersHaveAProcessorEach) {
+  ThreadPool pool(0, ThreadPool::Pinning::kCores);
+  if (pool.num_threads() == 1) GTEST_SKIP() << "one processor: there are no workers";
+  const std::vector<int> processors = compute_processors();
+  const std::vector<std::set<int>> found = places(pool);
+  for (size_t i = 1; i < found.size(); ++i) {
+    EXPECT_EQ(found[i], std::set<int>{processors[i]}) << "worker " << i;
+  }
+}
+
+TEST(ThreadPool, MoreThreadsThanProcessorsArePinnedNowhere) {
+  const int processors = static_cast<int>(compute_processors().size());
+  ThreadPool pool(processors + 2, ThreadPool::Pinning::kCores);
+  const std::set<int> all = allowed();
+  for (const std::set<int>& place : places(pool)) EXPECT_EQ(place, all);
 }
 
 TEST(ThreadPool, ProcessorsAreDistinctAndSomeAreThere) {

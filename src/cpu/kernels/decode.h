@@ -7,21 +7,43 @@
 /// type V, so that no two levels share a function.
 namespace deepinfer::cpu {
 
-/// The largest e8m0 code whose factor 2^(code - 127 + 8) is finite. Scales above it make every
-/// weight of 256 or more infinite; they take the slow way.
+/// The largest e8m0 code whose factor 2^(code - 127 + 8) is finite. FP8 scales above it make every
+/// weight of 256 or more infinite; they take the slow way. load_e4m3's values are scaled by 2^-8 so
+/// that the factor of the smallest scale, 2^(0 - 127 + 8), is a normal number.
 inline constexpr int kMaxFastScale = 246;
 
-/// The e2m1 values · 2^-8 in the order of their codes; load_e4m3's are scaled by the same 2^-8, so
-/// that the factor of the smallest scale, 2^(0 - 127 + 8), is a normal number.
+/// The sixteen e2m1 values times the scale of every e8m0 code, 64 bytes per code: what a weight is,
+/// with infinity for what overflows and zero for what is subnormal. A checkpoint uses few codes, so
+/// the lines in use stay in the first-level cache, and a step's table costs one load.
 template <typename V>
-V e2m1_table() {
-  alignas(64) static constexpr float kTable[16] = {
-      0.0F,  0x1p-9F,  0x1p-8F,  0x1.8p-8F,  0x1p-7F,  0x1.8p-7F,  0x1p-6F,  0x1.8p-6F,
-      -0.0F, -0x1p-9F, -0x1p-8F, -0x1.8p-8F, -0x1p-7F, -0x1.8p-7F, -0x1p-6F, -0x1.8p-6F};
-  return V::load(kTable);
-}
+struct E2m1Tables {
+  struct Values {
+    alignas(64) float of[256][16];
+  };
+  static constexpr Values make() {
+    Values tables{};
+    for (int code = 0; code < 256; ++code) {
+      for (int i = 0; i < 16; ++i) {
+        constexpr int kExponents[8] = {0, -1, 0, 0, 1, 1, 2, 2};  // of 0.5, 1, 1.5, 2, 3, 4, 6
+        const int magnitude = i % 8;
+        const int exponent = code + kExponents[magnitude];
+        uint32_t bits = 0;
+        if (magnitude > 0 && exponent >= 255) {
+          bits = 0x7F800000;
+        } else if (magnitude > 0 && exponent > 0) {
+          const bool has_half = magnitude > 1 && magnitude % 2 == 1;
+          bits = (static_cast<uint32_t>(exponent) << 23) | (has_half ? 0x400000U : 0U);
+        }
+        if (i >= 8) bits |= 0x80000000U;
+        tables.of[code][i] = __builtin_bit_cast(float, bits);
+      }
+    }
+    return tables;
+  }
+  static constexpr Values kTables = make();
+};
 
-/// The factors of one segment of one output.
+/// The factors of one segment of one output, FP8.
 template <typename V>
 struct Factors {
   alignas(64) float fast[kSegmentSteps];  // 2^(code - 119)
@@ -59,21 +81,33 @@ constexpr int64_t step_bytes(WeightKind kind) {
   }
 }
 
+/// What applies a block's scale: its code, of FP4; its factor, of FP8; others have no scales.
+template <WeightKind kKind>
+struct ScaleOf {
+  using Type = float;
+};
+template <>
+struct ScaleOf<WeightKind::kFp4> {
+  using Type = uint8_t;
+};
+
 /// A step of a weight row, decoded: `values` points to the row, `step` counts from its start.
 template <typename V, WeightKind kKind>
-[[gnu::always_inline]] inline auto decode_step(const uint8_t* values, int64_t step, float factor) {
+[[gnu::always_inline]] inline auto decode_step(const uint8_t* values, int64_t step,
+                                               typename ScaleOf<kKind>::Type scale) {
   if constexpr (kKind == WeightKind::kF32) {
     return V::load_pair(reinterpret_cast<const float*>(values) + step * kStep);
   } else if constexpr (kKind == WeightKind::kBF16) {
     return V::load_pair(reinterpret_cast<const BFloat16*>(values) + step * kStep);
   } else if constexpr (kKind == WeightKind::kFp8) {
     auto pair = V::load_e4m3_pair(values + step * kStep);
-    const V scale = V::set1(factor);
-    pair.odd = pair.odd * scale;
-    pair.even = pair.even * scale;
+    const V factor = V::set1(scale);
+    pair.odd = pair.odd * factor;
+    pair.even = pair.even * factor;
     return pair;
   } else {
-    return V::load_e2m1_pair(values + step * (kStep / 2), e2m1_table<V>() * V::set1(factor));
+    return V::load_e2m1_pair(values + step * (kStep / 2),
+                             V::load(E2m1Tables<V>::kTables.of[scale]));
   }
 }
 
@@ -100,6 +134,9 @@ void decode_segment(const StoredWeight& w, int64_t o, int64_t begin, int64_t cou
         put(end, decode_tail<V>(reinterpret_cast<const BFloat16*>(row), begin + end, w.k));
       }
     }
+  } else if constexpr (kKind == WeightKind::kFp4) {
+    const uint8_t* codes = w.scales + o / w.scale_rows * w.scale_row_bytes + begin;
+    for (int64_t i = 0; i < count; ++i) put(i, decode_step<V, kKind>(row, begin + i, codes[i]));
   } else {
     Factors<V> factors;
     const uint8_t* codes = w.scales + o / w.scale_rows * w.scale_row_bytes + begin;

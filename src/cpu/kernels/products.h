@@ -91,28 +91,62 @@ void prepare_row(const BFloat16* x, int64_t k, bool round_fp8, uint8_t* out) {
   }
 }
 
+template <typename V>
+concept DecodesTwoSteps =
+    requires(const uint8_t* p, PairOf<V> (&pairs)[2]) { V::load_e4m3_pairs(p, pairs); };
+
+/// The scales of a segment of kOutputs outputs.
+template <WeightKind kKind>
+using ScaleRows = const typename ScaleOf<kKind>::Type* const*;
+
 /// One step of kRows rows × kOutputs outputs, decoded as it is read.
 template <typename V, WeightKind kKind, int kRows, int kOutputs>
-[[gnu::always_inline]] inline void few_step(const uint8_t* const* row, const float* const* factor,
+[[gnu::always_inline]] inline void few_step(const uint8_t* const* row, ScaleRows<kKind> scale,
                                             int64_t step, int64_t i, const uint8_t* const* x,
                                             V (&sum)[kRows][kOutputs]) {
   PairOf<V> input[kRows];
   for (int r = 0; r < kRows; ++r) input[r] = Wide<V>::load(x[r] + step * Wide<V>::kStepBytes);
   for (int o = 0; o < kOutputs; ++o) {
-    const auto w = decode_step<V, kKind>(row[o], step, factor[o][i]);
+    const auto w = decode_step<V, kKind>(row[o], step, scale[o][i]);
     for (int r = 0; r < kRows; ++r) {
       sum[r][o] = fma(w.even, input[r].even, fma(w.odd, input[r].odd, sum[r][o]));
     }
   }
 }
 
-/// One segment of kRows rows × kOutputs outputs. `row[o]` is a weight row, `factor[o]` has the
-/// factors of its segment. Rows are too short for the processor to see where reading goes on, so
-/// the same place of the next kOutputs rows is prefetched; past a weight's end that does nothing.
+/// Two steps: where the level decodes 64 FP8 codes for less than twice 32. Same sums, same order.
 template <typename V, WeightKind kKind, int kRows, int kOutputs>
-[[gnu::always_inline]] inline void few_segment(const uint8_t* const* row,
-                                               const float* const* factor, int64_t row_bytes,
-                                               int64_t begin, int64_t count,
+[[gnu::always_inline]] inline void few_two_steps(const uint8_t* const* row, ScaleRows<kKind> scale,
+                                                 int64_t step, int64_t i, const uint8_t* const* x,
+                                                 V (&sum)[kRows][kOutputs]) {
+  if constexpr (kKind == WeightKind::kFp8 && DecodesTwoSteps<V>) {
+    for (int o = 0; o < kOutputs; ++o) {
+      PairOf<V> w[2];
+      V::load_e4m3_pairs(row[o] + step * kStep, w);
+      for (int u = 0; u < 2; ++u) {
+        const V factor = V::set1(scale[o][i + u]);
+        w[u].odd = w[u].odd * factor;
+        w[u].even = w[u].even * factor;
+        for (int r = 0; r < kRows; ++r) {
+          const auto input = Wide<V>::load(x[r] + (step + u) * Wide<V>::kStepBytes);
+          sum[r][o] = fma(w[u].even, input.even, fma(w[u].odd, input.odd, sum[r][o]));
+        }
+      }
+    }
+  } else {
+    few_step<V, kKind, kRows, kOutputs>(row, scale, step, i, x, sum);
+    few_step<V, kKind, kRows, kOutputs>(row, scale, step + 1, i + 1, x, sum);
+  }
+}
+
+/// One segment of kRows rows × kOutputs outputs. `row[o]` is a weight row, `scale[o]` has the
+/// scales of its segment. Rows are too short for the processor to see where reading goes on, so
+/// the next kOutputs rows are prefetched while these are met, past a weight's end without effect:
+/// at the same place of each row, or, of FP4, whose rows share a page or two, in the order of
+/// memory, which the second-level cache's own prefetcher understands.
+template <typename V, WeightKind kKind, int kRows, int kOutputs>
+[[gnu::always_inline]] inline void few_segment(const uint8_t* const* row, ScaleRows<kKind> scale,
+                                               int64_t row_bytes, int64_t begin, int64_t count,
                                                const uint8_t* const* x, V (&sum)[kRows][kOutputs]) {
   constexpr int kUnrolled = 4;
   constexpr int64_t kBytes = step_bytes(kKind) * kUnrolled;
@@ -122,17 +156,22 @@ template <typename V, WeightKind kKind, int kRows, int kOutputs>
   }
   int64_t i = 0;
   for (; i + kUnrolled <= count; i += kUnrolled) {
-    for (int o = 0; o < kOutputs; ++o) {
-      const uint8_t* next = row[o] + kOutputs * row_bytes + (begin + i) * step_bytes(kKind);
-      for (int64_t at = 0; at < kBytes; at += kLine) __builtin_prefetch(next + at);
+    if constexpr (kKind == WeightKind::kFp4) {
+      const uint8_t* next = row[0] + kOutputs * (row_bytes + (begin + i) * step_bytes(kKind));
+      for (int64_t at = 0; at < kOutputs * kBytes; at += kLine) __builtin_prefetch(next + at);
+    } else {
+      for (int o = 0; o < kOutputs; ++o) {
+        const uint8_t* next = row[o] + kOutputs * row_bytes + (begin + i) * step_bytes(kKind);
+        for (int64_t at = 0; at < kBytes; at += kLine) __builtin_prefetch(next + at);
+      }
     }
-#pragma GCC unroll 4
-    for (int u = 0; u < kUnrolled; ++u) {
-      few_step<V, kKind, kRows, kOutputs>(row, factor, begin + i + u, i + u, x, sum);
+#pragma GCC unroll 2
+    for (int u = 0; u < kUnrolled; u += 2) {
+      few_two_steps<V, kKind, kRows, kOutputs>(row, scale, begin + i + u, i + u, x, sum);
     }
   }
   for (; i < count; ++i) {
-    few_step<V, kKind, kRows, kOutputs>(row, factor, begin + i, i, x, sum);
+    few_step<V, kKind, kRows, kOutputs>(row, scale, begin + i, i, x, sum);
   }
 }
 
@@ -151,26 +190,23 @@ void few_segment_slow(const StoredWeight& w, int64_t o, int64_t begin, int64_t c
   for (int r = 0; r < kRows; ++r) out[r] = reduce_add(sum[r]);
 }
 
-/// The factors of one segment of kOutputs outputs; whether all are fast.
+/// The factors of one segment of kOutputs outputs of an FP8 weight.
 template <typename V, int kOutputs>
 struct FactorsOfOutputs {
   Factors<V> storage[kOutputs];
-  const float* factor[kOutputs];
 
-  bool load(const StoredWeight& w, int64_t first, int64_t begin, int64_t count) {
+  /// Points `factor` to them; returns whether all are fast.
+  bool load(const uint8_t* const* codes, int64_t begin, int64_t count,
+            const float* (&factor)[kOutputs]) {
     bool is_fast = true;
-    const uint8_t* last = nullptr;
-    const float* shared = nullptr;
     for (int o = 0; o < kOutputs; ++o) {
-      const uint8_t* codes = w.scales + (first + o) / w.scale_rows * w.scale_row_bytes + begin;
-      if (codes == last) {  // FP8: outputs share scales
-        factor[o] = shared;
+      if (o > 0 && codes[o] == codes[o - 1]) {  // outputs share scales
+        factor[o] = factor[o - 1];
         continue;
       }
-      last = codes;
-      storage[o].load(codes, count);
+      storage[o].load(codes[o] + begin, count);
       is_fast = is_fast && storage[o].is_fast;
-      factor[o] = shared = storage[o].fast;
+      factor[o] = storage[o].fast;
     }
     return is_fast;
   }
@@ -182,20 +218,32 @@ void few_outputs(const StoredWeight& w, int64_t first, const uint8_t* const* x, 
   static constexpr float kUnscaled[kSegmentSteps] = {};  // read, not used
   const int64_t steps = steps_of(w.k);
   const uint8_t* row[kOutputs];
+  const uint8_t* codes[kOutputs] = {};
   for (int o = 0; o < kOutputs; ++o) row[o] = w.values + (first + o) * w.row_bytes;
+  if constexpr (kKind == WeightKind::kFp8 || kKind == WeightKind::kFp4) {
+    for (int o = 0; o < kOutputs; ++o) {
+      codes[o] = w.scales + (first + o) / w.scale_rows * w.scale_row_bytes;
+    }
+  }
+  const typename ScaleOf<kKind>::Type* scale[kOutputs];
   FactorsOfOutputs<V, kOutputs> factors;
-  for (const float*& factor : factors.factor) factor = kUnscaled;
   for (int64_t begin = 0; begin < steps; begin += kSegmentSteps) {
     const int64_t count = steps - begin < kSegmentSteps ? steps - begin : kSegmentSteps;
     bool fast = (begin + count) * kStep <= w.k;
-    if constexpr (kKind == WeightKind::kFp8 || kKind == WeightKind::kFp4) {
-      fast = factors.load(w, first, begin, count);
+    if constexpr (kKind == WeightKind::kFp8) {
+      fast = factors.load(codes, begin, count, scale);
+    } else if constexpr (kKind == WeightKind::kFp4) {
+      for (int o = 0; o < kOutputs; ++o) {
+        scale[o] = codes[o] + begin;
+        __builtin_prefetch(scale[o] + kOutputs * w.scale_row_bytes);
+      }
+    } else {
+      for (const float*& unscaled : scale) unscaled = kUnscaled;
     }
     float part[kRows][kOutputs];
     if (fast) {
       V sum[kRows][kOutputs];
-      few_segment<V, kKind, kRows, kOutputs>(row, factors.factor, w.row_bytes, begin, count, x,
-                                             sum);
+      few_segment<V, kKind, kRows, kOutputs>(row, scale, w.row_bytes, begin, count, x, sum);
       for (int r = 0; r < kRows; ++r) reduce_add_all(sum[r], part[r]);
     } else {
       for (int o = 0; o < kOutputs; ++o) {

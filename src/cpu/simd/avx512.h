@@ -53,6 +53,8 @@ struct F32x16 {
   static Pair load_pair(const float* p);
   /// 32 e4m3 codes as value · 2^-8, subnormals kept.
   static Pair load_e4m3_pair(const uint8_t* p);
+  /// 64 codes as two such pairs: the shifts and masks serve both.
+  static void load_e4m3_pairs(const uint8_t* p, Pair (&pairs)[2]);
   /// 32 e2m1 codes (16 bytes) as table[code].
   static Pair load_e2m1_pair(const uint8_t* p, F32x16 table);
 
@@ -212,6 +214,16 @@ inline Pair F32x16::load_e4m3_pair(const uint8_t* p) {
   const __m256i odd = _mm256_and_si256(_mm256_srai_epi16(words, 1), kept);
   const __m256i even = _mm256_and_si256(_mm256_srai_epi16(_mm256_slli_epi16(words, 8), 1), kept);
   return {{_mm512_cvtph_ps(odd)}, {_mm512_cvtph_ps(even)}};
+}
+inline void F32x16::load_e4m3_pairs(const uint8_t* p, Pair (&pairs)[2]) {
+  const __m512i words = _mm512_loadu_si512(p);
+  const __m512i kept = _mm512_set1_epi16(static_cast<int16_t>(0xBF80));
+  const __m512i odd = _mm512_and_si512(_mm512_srai_epi16(words, 1), kept);
+  const __m512i even = _mm512_and_si512(_mm512_srai_epi16(_mm512_slli_epi16(words, 8), 1), kept);
+  pairs[0] = {{_mm512_cvtph_ps(_mm512_castsi512_si256(odd))},
+              {_mm512_cvtph_ps(_mm512_castsi512_si256(even))}};
+  pairs[1] = {{_mm512_cvtph_ps(_mm512_extracti64x4_epi64(odd, 1))},
+              {_mm512_cvtph_ps(_mm512_extracti64x4_epi64(even, 1))}};
 }
 inline Pair F32x16::load_e2m1_pair(const uint8_t* p, F32x16 table) {
   const I32x16 bytes = I32x16::load(p);
