@@ -37,6 +37,23 @@ void* operator new(size_t size) {
 void* operator new(size_t size, std::align_val_t alignment) {
   return counted(size, static_cast<size_t>(alignment));
 }
+// Sanitizers have their own forms of the others, which would meet our delete.
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  try {
+    return counted(size, 1);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+void* operator new[](size_t size) {
+  return counted(size, 1);
+}
+void operator delete[](void* p) noexcept {
+  std::free(p);
+}
+void operator delete[](void* p, size_t) noexcept {
+  std::free(p);
+}
 void operator delete(void* p) noexcept {
   std::free(p);
 }
