@@ -27,6 +27,7 @@ class FirstToken(unittest.TestCase):
         self.assertTrue(response.readline().startswith(b"data: "))
         seconds = time.monotonic() - begin
         response.read()
+        response.close()
         connection.close()
         return seconds
 

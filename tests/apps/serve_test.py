@@ -31,7 +31,7 @@ class Serving(ProgramTest):
         status, _ = self.server.post(COMPLETIONS, {"prompt": "a", "max_tokens": 4})
         self.assertEqual(status, 200)
         self.assertTrue(self.server.wait_idle())
-        self.assertEqual(self.server.metrics()['deepinfer_kv_pages{state="held"}'], 0)
+        self.assertTrue(self.server.wait_no_page_held())
 
     def open_stream(self, body):
         """A connection whose stream has begun."""

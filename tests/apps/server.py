@@ -85,6 +85,15 @@ class Server:
             time.sleep(0.02)
         return False
 
+    def wait_no_page_held(self, seconds=10):
+        """Waits until no page is held: a cancelled request's are, until the step under way has landed."""
+        end = time.monotonic() + seconds
+        while self.metrics()['deepinfer_kv_pages{state="held"}'] > 0:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        return True
+
     def wait_alone(self, seconds=10):
         """Waits until no connection is open but the one that asks; whether that happened."""
         end = time.monotonic() + seconds
