@@ -132,16 +132,22 @@ RequestId Simulation::add(SimulatedRequest request) {
                       .salt = request.salt});
   if (request.drafts > 0) scheduler_.set_drafts(id, request.drafts);
   known_[id] = request;
+  unstarted_.insert(key_of(id, request));
+  living_.insert(key_of(id, request));
   requests_[id] = std::move(request);
   return id;
 }
 
 void Simulation::cancel(RequestId id) {
   scheduler_.remove(id);
-  requests_.erase(id);
+  const auto found = requests_.find(id);
+  if (found == requests_.end()) return;
+  unstarted_.erase(key_of(id, found->second));
+  living_.erase(key_of(id, found->second));
+  requests_.erase(found);
 }
 
-void Simulation::check_plan(const BatchPlan& plan) const {
+void Simulation::check_plan(const BatchPlan& plan) {
   const Limits& limits = options_.limits;
   const auto rows = static_cast<int64_t>(plan.rows.size());
   ASSERT_LE(rows, limits.max_rows());
@@ -150,21 +156,63 @@ void Simulation::check_plan(const BatchPlan& plan) const {
   ASSERT_TRUE(std::ranges::is_sorted(plan.rows_at_layer, std::greater<>()));
   ASSERT_LE(plan.num_logit_rows, plan.rows_at_layer.back());
   ASSERT_EQ(plan.rows_at_layer.front(), rows);
+  ASSERT_NO_FATAL_FAILURE(check_spans(plan));
+  ASSERT_NO_FATAL_FAILURE(check_order(plan));
+}
+
+/// Every budget holds by itself, not only their sum.
+void Simulation::check_spans(const BatchPlan& plan) {
+  const Limits& limits = options_.limits;
   int64_t prompt_rows = 0;
+  int64_t scored_rows = 0;
   int64_t total = 0;
   std::set<int32_t> slots;
   for (const PlanSpan& span : plan.spans) {
     ASSERT_TRUE(slots.insert(span.slot).second) << "slot twice in a plan";
+    ASSERT_GE(span.slot, 0);
+    ASSERT_LT(span.slot, limits.max_running);
     ASSERT_GE(span.num_tokens, 1);
     total += span.num_tokens;
-    if (!span.generates) prompt_rows += span.num_tokens;
+    const SimulatedRequest& request = known_.at(span.request);
+    if (span.generates) {
+      ASSERT_LE(span.num_tokens, 1 + request.drafts);
+      most_verified_ = std::max(most_verified_, span.num_tokens);
+    } else {
+      prompt_rows += span.num_tokens;
+      if (request.score) scored_rows += span.num_tokens;
+    }
     if (span.num_logits > 0) {
       ASSERT_LE(span.first_logit + span.num_logits, plan.num_logit_rows);
     }
     ASSERT_EQ(plan.span_size[static_cast<size_t>(span.last_row)], span.num_tokens);
   }
   ASSERT_LE(prompt_rows, limits.max_prefill_rows);
-  ASSERT_EQ(total, rows);
+  ASSERT_LE(scored_rows, limits.max_score_rows);
+  ASSERT_EQ(total, static_cast<int64_t>(plan.rows.size()));
+}
+
+/// Nobody starts while a request that comes before it by key has never started.
+void Simulation::check_order(const BatchPlan& plan) {
+  for (const SlotStart& start : plan.starts) {
+    const auto found = requests_.find(start.request);
+    ASSERT_NE(found, requests_.end()) << "request " << start.request << " starts after its end";
+    const Key key = key_of(start.request, found->second);
+    if (!unstarted_.empty()) {
+      ASSERT_LE(key, *unstarted_.begin())
+          << "request " << start.request << " starts before " << unstarted_.begin()->second;
+    }
+    unstarted_.erase(key);
+  }
+}
+
+/// How long the first by key has been first: everybody becomes first, so a bound on this is one on
+/// waiting.
+void Simulation::watch_first() {
+  const std::optional<Key> first =
+      living_.empty() ? std::nullopt : std::optional<Key>(*living_.begin());
+  if (first != first_) first_since_ = now_;
+  first_ = first;
+  longest_as_first_ = std::max(longest_as_first_, now_ - first_since_);
 }
 
 void Simulation::check_totals() const {
@@ -226,7 +274,6 @@ void Simulation::land() {
     const bool scored = request.score && span.first_token + span.num_tokens == request.prompt;
     if (scored || static_cast<int64_t>(request.tokens.size()) == request.end) {
       finished_.push_back(span.request);
-      longest_ = std::max(longest_, now_ - request.arrival);
       cancel(span.request);
     }
   }
@@ -241,6 +288,7 @@ void Simulation::step() {
   if (!launched || flying_.size() >= options_.depth || random_() % 4 == 0) {
     ASSERT_NO_FATAL_FAILURE(land());
   }
+  watch_first();
   ASSERT_NO_FATAL_FAILURE(check_totals());
 }
 

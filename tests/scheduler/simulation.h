@@ -6,8 +6,11 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "scheduler/scheduler.h"
@@ -90,14 +93,21 @@ class Simulation {
   Scheduler& scheduler() { return scheduler_; }
   const cache::PrefixCache& cache() const { return cache_; }
   const std::vector<RequestId>& finished() const { return finished_; }
-  int64_t now() const { return now_; }
   int64_t num_faults() const { return num_faults_; }
   /// A hash of every plan so far.
   uint64_t trace() const { return trace_; }
-  /// Longest time from arrival to end, in steps.
-  int64_t longest() const { return longest_; }
+  /// The most steps that a request took from when it was first by key until it ended or another
+  /// one came before it.
+  int64_t longest_as_first() const { return longest_as_first_; }
+  /// The most rows a generating request had in one step.
+  int64_t most_verified() const { return most_verified_; }
 
  private:
+  /// The order in which requests are served: step of arrival, moved by priority; then number.
+  using Key = std::pair<int64_t, RequestId>;
+  static Key key_of(RequestId id, const SimulatedRequest& request) {
+    return {request.arrival - request.priority * Scheduler::kAgingSteps, id};
+  }
   struct Flight {
     BatchPlan plan;
     std::vector<std::vector<int32_t>> drawn;
@@ -105,7 +115,10 @@ class Simulation {
   };
   void launch();
   void land();
-  void check_plan(const BatchPlan& plan) const;
+  void check_plan(const BatchPlan& plan);
+  void check_spans(const BatchPlan& plan);
+  void check_order(const BatchPlan& plan);
+  void watch_first();
   void check_totals() const;
 
   Options options_;
@@ -119,7 +132,12 @@ class Simulation {
   std::vector<RequestId> finished_;
   RequestId next_ = 1;
   int64_t now_ = 0;
-  int64_t longest_ = 0;
+  std::set<Key> unstarted_;  // requests that have never had a slot
+  std::set<Key> living_;
+  std::optional<Key> first_;  // of living_, since first_since_
+  int64_t first_since_ = 0;
+  int64_t longest_as_first_ = 0;
+  int64_t most_verified_ = 0;
   int64_t num_faults_ = 0;
   uint64_t trace_ = 0;
 };

@@ -63,7 +63,13 @@ Simulation::Options options_of(uint64_t seed, Traffic& traffic) {
   return options;
 }
 
+/// No request here has more than 160 tokens, and one that is first by key moves in every step but
+/// those that it waits for others to land.
+constexpr int64_t kMostStepsAsFirst = 160;
+
 TEST(SchedulerTraffic, RandomTrafficLeaksNothingAndStarvesNobody) {
+  int64_t most_verified = 0;
+  int64_t faults = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     Traffic traffic(seed);
@@ -80,7 +86,12 @@ TEST(SchedulerTraffic, RandomTrafficLeaksNothingAndStarvesNobody) {
       ASSERT_NO_FATAL_FAILURE(run.step());
     }
     ASSERT_NO_FATAL_FAILURE(run.finish(20000));
+    EXPECT_LE(run.longest_as_first(), kMostStepsAsFirst);
+    most_verified = std::max(most_verified, run.most_verified());
+    faults += run.num_faults();
   }
+  EXPECT_EQ(most_verified, 6);
+  EXPECT_GT(faults, 0);
 }
 
 // E06: pages of 4, 3 drafts, a window of 8, 40 pages: after every one of 10,000 steps the totals
@@ -153,6 +164,8 @@ TEST(SchedulerTraffic, TenThousandRequestsEndAndTheTraceRepeats) {
   EXPECT_GT(run.finished().size(), 9000U);
   EXPECT_GT(run.scheduler().num_preemptions(), 0);
   EXPECT_GT(run.scheduler().num_cached_tokens(), 0);
+  EXPECT_LE(run.longest_as_first(), kMostStepsAsFirst);
+  EXPECT_EQ(run.most_verified(), 6);
   Simulation again(crowd());
   ASSERT_NO_FATAL_FAILURE(run_crowd(again, 10000));
   EXPECT_EQ(again.trace(), run.trace());
