@@ -9,12 +9,14 @@
 #include "cuda/gemm/permute.cuh"
 #include "cuda/gemm/weights.cuh"
 #include "cuda/ptx/async.cuh"
+#include "cuda/ptx/barrier.cuh"
 
 namespace deepinfer::cuda {
 
-/// Sizes of a product kernel. A CTA has kGroups warpgroups; each computes kTiles tiles of 64
-/// outputs for the same kN rows. Rows come through shared memory in stages of kBlocks · 64 columns,
-/// weights go straight to registers, one stage ahead.
+/// Sizes of a product kernel. A CTA has kGroups warpgroups that compute, each kTiles tiles of 64
+/// outputs for the same kN rows, and one that brings the rows to shared memory, in stages of
+/// kBlocks · 64 columns. Weights go straight to registers, one stage ahead. Warpgroups wait for
+/// stages and for nothing else, so one prepares operands while the other's products run.
 template <typename Weight_, int kN_, ProductMode kMode_>
 struct ProductConfig {
   using Weight = Weight_;
@@ -25,11 +27,12 @@ struct ProductConfig {
   static constexpr int kTiles = kMode == ProductMode::kGated               ? 2
                                 : kIsLarge && kMode == ProductMode::kWhole ? Weight::kLargeTiles
                                                                            : 1;
-  static constexpr int kThreads = kGroups * 128;
+  static constexpr int kThreads = kGroups * 128;  // that compute
+  static constexpr int kFeeders = 128;            // that bring rows
+  static constexpr int kAllThreads = kThreads + kFeeders;
   static constexpr int kBlocks = kN <= 32 ? 4 : 2;
   static constexpr int kStages = 4;
-  /// Stages on their way while one is computed: one less than leaves a stage free would do, but
-  /// then the products of the last stage would have to end before the next loads start.
+  /// Stages on their way: one more is computed, and one was just left.
   static constexpr int kAhead = 2;
   static constexpr int kBlockBytes = kN * 128;
   static constexpr int kStageBytes = kBlocks * kBlockBytes;
@@ -43,6 +46,18 @@ struct ProductConfig {
   static constexpr int kStagedStride = kStagedOutputs + 4;
   static_assert(kN * kStagedStride * 4 <= kStages * kStageBytes);
   static constexpr int kMinCtas = kN <= 16 ? 3 : kN <= 64 ? 2 : 1;
+  /// Of every thread: at launch all have the same number, then those that compute get more.
+  static constexpr int kLaunchRegisters = 65536 / (kMinCtas * kAllThreads) / 8 * 8;
+  static constexpr int kFeederRegisters = 40;
+  static constexpr int kRegisters =
+      (kLaunchRegisters * kAllThreads - kFeederRegisters * kFeeders) / kThreads / 8 * 8;
+};
+
+/// Stages between the warp that fills them and those that compute.
+template <typename Config>
+struct StageBarriers {
+  uint64_t full[Config::kStages];   // one arrival per thread that fills
+  uint64_t empty[Config::kStages];  // one per warp that computes
 };
 
 /// What a CTA works on.
@@ -59,8 +74,15 @@ struct CtaWork {
 
 template <typename Config>
 __device__ __forceinline__ bool find_work(const ProductParams& p, CtaWork& work) {
-  work.first_output = static_cast<int>(blockIdx.x) * Config::kOutputs;
-  const int row_tile = static_cast<int>(blockIdx.y);
+  // CTAs that run at the same time share weights and rows: bands of row tiles, in them all outputs.
+  constexpr int kBand = 8;
+  const auto width = static_cast<int>(gridDim.x);
+  const int place = static_cast<int>(blockIdx.y) * width + static_cast<int>(blockIdx.x);
+  const int band = place / (width * kBand);
+  const int in_band = min(kBand, static_cast<int>(gridDim.y) - band * kBand);
+  const int within = place - band * width * kBand;
+  work.first_output = within / in_band * Config::kOutputs;
+  const int row_tile = band * kBand + within % in_band;
   work.group = static_cast<int>(blockIdx.z) % p.groups;
   work.segment = static_cast<int>(blockIdx.z) / p.groups;
   work.x = p.x + work.group * p.x_group_stride;
@@ -90,10 +112,11 @@ __device__ __forceinline__ bool find_work(const ProductParams& p, CtaWork& work)
   return true;
 }
 
-/// The thread's two rows of tile `t`, clamped to the weight: what is too much is not stored.
+/// The thread's two rows of tile `t` within its weight, clamped to it: what is too much is not
+/// stored.
 template <typename Config>
 __device__ __forceinline__ void find_rows(const ProductParams& p, const CtaWork& work, int t,
-                                          RowSource (&rows)[2]) {
+                                          RowOffset (&rows)[2]) {
   using Weight = typename Config::Weight;
   constexpr bool kGated = Config::kMode == ProductMode::kGated;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -103,90 +126,124 @@ __device__ __forceinline__ void find_rows(const ProductParams& p, const CtaWork&
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int output = work.first_output + tile * 64 + warp * 16 + half * 8 + lane / 4;
-    const int64_t row = int64_t{work.group} * p.outputs + min(output, p.outputs - 1);
+    const int row = work.group * p.outputs + min(output, p.outputs - 1);
     rows[half].codes =
-        work.weight[kGated ? t : 0] + row * p.weight_stride + lane % 4 * Weight::kThreadBytes;
+        static_cast<uint32_t>(row * p.weight_stride + lane % 4 * Weight::kThreadBytes);
     if constexpr (Weight::kIsScaled) {
-      rows[half].scales = work.scale[kGated ? t : 0] + row / p.scale_rows * p.scale_stride;
+      rows[half].scales = static_cast<uint32_t>(row / p.scale_rows * p.scale_stride + lane % 4 / 2);
     }
   }
 }
 
-/// Starts the copy of one stage of rows; rows beyond `count` become zeros.
+/// One thread's part of the copy of a stage of rows; rows beyond `count` become zeros.
 template <typename Config>
 __device__ __forceinline__ void copy_stage(const CtaWork& work, const int64_t* row_offsets,
-                                           int stage, uint8_t* memory) {
+                                           int stage, uint8_t* target) {
   constexpr int kChunks = Config::kBlocks * 8;  // of 16 bytes in a row
-  uint8_t* target = memory + stage % Config::kStages * Config::kStageBytes;
-#pragma unroll
-  for (int i = 0; i < Config::kN * kChunks / Config::kThreads; ++i) {
-    const int chunk = i * Config::kThreads + static_cast<int>(threadIdx.x);
+  const int thread = static_cast<int>(threadIdx.x) - Config::kThreads;
+  const uint16_t* from = work.x + stage * Config::kBlocks * 64;
+#pragma unroll 4
+  for (int i = 0; i < Config::kN * kChunks / Config::kFeeders; ++i) {
+    const int chunk = i * Config::kFeeders + thread;
     const int row = chunk / kChunks;
     const int block = chunk % kChunks / 8;
     const int place = chunk % 8;
     const bool take = row < work.count;
-    const uint16_t* from =
-        work.x + row_offsets[take ? row : 0] + (stage * Config::kBlocks + block) * 64 + place * 8;
     ptx::copy_async_16(target + block * Config::kBlockBytes + row * 128 + (place ^ (row % 8)) * 16,
-                       from, take);
+                       from + row_offsets[take ? row : 0] + block * 64 + place * 8, take);
+  }
+}
+
+/// The warpgroup that brings stages [first, last) of the rows.
+template <typename Config>
+__device__ __forceinline__ void feed_stages(const CtaWork& work, const int64_t* row_offsets,
+                                            uint8_t* memory, StageBarriers<Config>& barriers,
+                                            int first, int last) {
+  constexpr int kStages = Config::kStages;
+  const int count = last - first;
+  for (int i = 0; i < count; ++i) {
+    if (i >= kStages) {
+      ptx::barrier_wait(&barriers.empty[i % kStages], static_cast<uint32_t>(i / kStages - 1) & 1);
+    }
+    copy_stage<Config>(work, row_offsets, first + i, memory + i % kStages * Config::kStageBytes);
+    ptx::copy_async_commit();
+    if (i < Config::kAhead) continue;
+    ptx::copy_async_wait<Config::kAhead>();
+    ptx::fence_async_shared();
+    ptx::barrier_arrive(&barriers.full[(i - Config::kAhead) % kStages]);
+  }
+  ptx::copy_async_wait<0>();
+  ptx::fence_async_shared();
+  for (int i = max(0, count - Config::kAhead); i < count; ++i) {
+    ptx::barrier_arrive(&barriers.full[i % kStages]);
   }
 }
 
 /// The loop over columns: stages [first, last). Sums of tile t are left in acc[t].
 template <typename Config>
 __device__ __forceinline__ void sum_products(const ProductParams& p, const CtaWork& work,
-                                             const int64_t* row_offsets, uint8_t* memory, int first,
-                                             int last,
+                                             const uint8_t* memory, StageBarriers<Config>& barriers,
+                                             int first, int last,
                                              float (&acc)[Config::kTiles][Config::kN / 2]) {
   using Weight = typename Config::Weight;
   constexpr int kBlocks = Config::kBlocks;
   constexpr int kTiles = Config::kTiles;
+  constexpr int kStages = Config::kStages;
+  constexpr bool kGated = Config::kMode == ProductMode::kGated;
   constexpr bool kSequential = Config::kMode == ProductMode::kSequential;
-  const int q = static_cast<int>(threadIdx.x) % 4;
-  RowSource rows[kTiles][2];
+  RowOffset rows[kTiles][2];
 #pragma unroll
   for (int t = 0; t < kTiles; ++t) find_rows<Config>(p, work, t, rows[t]);
+  BlockSource source[kGated ? 2 : 1];
+#pragma unroll
+  for (int w = 0; w < (kGated ? 2 : 1); ++w) {
+    source[w].codes = work.weight[w] + first * kBlocks * Weight::kBlockBytes;
+    if constexpr (Weight::kIsScaled) {
+      source[w].scales = work.scale[w] + first * kBlocks * Weight::kBlockScaleBytes;
+    }
+  }
+  // The thread's columns of a stage lie within the weight up to this block. Beyond, the rows are
+  // zeros, so that any finite code will do: those of the stage before.
+  int blocks_left =
+      (p.columns - static_cast<int>(threadIdx.x) % 4 * 16 + 63) / 64 - first * kBlocks;
 
   Weight raw[kBlocks][kTiles][2];
-  const auto load = [&](int block, int slot, int t) {
-    if (block * 64 + q * 16 < p.columns) {
-      raw[slot][t][0].load(rows[t][0], block, q);
-      raw[slot][t][1].load(rows[t][1], block, q);
-    } else {
-      raw[slot][t][0] = Weight{};
-      raw[slot][t][1] = Weight{};
-    }
-  };
 #pragma unroll
   for (int slot = 0; slot < kBlocks; ++slot) {
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t) load(first * kBlocks + slot, slot, t);
-  }
-#pragma unroll
-  for (int ahead = 0; ahead < Config::kAhead; ++ahead) {
-    if (first + ahead < last) copy_stage<Config>(work, row_offsets, first + ahead, memory);
-    ptx::copy_async_commit();
+    for (int t = 0; t < kTiles; ++t) {
+      raw[slot][t][0].load(source[kGated ? t : 0], rows[t][0], slot, slot < blocks_left);
+      raw[slot][t][1].load(source[kGated ? t : 0], rows[t][1], slot, slot < blocks_left);
+    }
   }
 
   float total[kSequential ? Config::kN / 2 : 1] = {};
   for (int stage = first; stage < last; ++stage) {
-    ptx::copy_async_wait<Config::kAhead - 1>();
-    ptx::fence_async_shared();
-    __syncthreads();
-    if (stage + Config::kAhead < last) {
-      copy_stage<Config>(work, row_offsets, stage + Config::kAhead, memory);
+    const int i = stage - first;
+#pragma unroll
+    for (int w = 0; w < (kGated ? 2 : 1); ++w) {
+      source[w].codes += kBlocks * Weight::kBlockBytes;
+      if constexpr (Weight::kIsScaled) source[w].scales += kBlocks * Weight::kBlockScaleBytes;
     }
-    ptx::copy_async_commit();
-    const uint8_t* tile = memory + stage % Config::kStages * Config::kStageBytes;
+    blocks_left -= kBlocks;
+    const uint8_t* tile = memory + i % kStages * Config::kStageBytes;
+    ptx::barrier_wait(&barriers.full[i % kStages], static_cast<uint32_t>(i / kStages) & 1);
 #pragma unroll
     for (int slot = 0; slot < kBlocks; ++slot) {
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
         Fragments a;
         wait_multiply<1>();
+        if (slot * kTiles + t == 1) {
+          // All products of the stage before have ended.
+          __syncwarp();
+          ptx::barrier_arrive(&barriers.empty[(i + kStages - 1) % kStages],
+                              i > 0 && threadIdx.x % 32 == 0);
+        }
         raw[slot][t][0].template expand<0>(a);
         raw[slot][t][1].template expand<1>(a);
-        load((stage + 1) * kBlocks + slot, slot, t);
+        raw[slot][t][0].load(source[kGated ? t : 0], rows[t][0], slot, slot < blocks_left);
+        raw[slot][t][1].load(source[kGated ? t : 0], rows[t][1], slot, slot < blocks_left);
         multiply<Config::kN>(acc[t], a, tile + slot * Config::kBlockBytes);
       }
     }
@@ -195,9 +252,9 @@ __device__ __forceinline__ void sum_products(const ProductParams& p, const CtaWo
         wait_multiply<0>();
         keep_sums(acc[0]);
 #pragma unroll
-        for (int i = 0; i < Config::kN / 2; ++i) {
-          total[i] += acc[0][i];
-          acc[0][i] = 0;
+        for (int j = 0; j < Config::kN / 2; ++j) {
+          total[j] += acc[0][j];
+          acc[0][j] = 0;
         }
       }
     }
@@ -207,9 +264,9 @@ __device__ __forceinline__ void sum_products(const ProductParams& p, const CtaWo
   for (int t = 0; t < kTiles; ++t) keep_sums(acc[t]);
   if constexpr (kSequential) {
 #pragma unroll
-    for (int i = 0; i < Config::kN / 2; ++i) acc[0][i] = total[i];
+    for (int j = 0; j < Config::kN / 2; ++j) acc[0][j] = total[j];
   }
-  __syncthreads();  // the stages' memory is free
+  ptx::sync_threads<Config::kThreads>();  // the stages' memory is free
 }
 
 /// kSplit: leaves this segment's sums; the last CTA of a tile to arrive gets the sum of all, in
@@ -228,9 +285,9 @@ __device__ __forceinline__ bool add_segments(const ProductParams& p, const CtaWo
   for (int i = 0; i < kCount; ++i) __stcg(at(work.segment, i), acc[i]);
   // The counter is raised behind the sums of all threads, and read before those of the others.
   __threadfence();
-  __syncthreads();
+  ptx::sync_threads<Config::kThreads>();
   if (threadIdx.x == 0) arrived = atomicAdd(p.counters + tile, 1);
-  __syncthreads();
+  ptx::sync_threads<Config::kThreads>();
   if (arrived != p.num_segments - 1) return false;
   __threadfence();
 #pragma unroll
@@ -253,7 +310,7 @@ __device__ __forceinline__ void stage_results(float* staged, Value&& value) {
     const int row = i / 4 * 8 + lane % 4 * 2 + i % 2;
     staged[row * Config::kStagedStride + output + i % 4 / 2 * 8] = value(i, row);
   }
-  __syncthreads();
+  ptx::sync_threads<Config::kThreads>();
 }
 
 template <typename Config>
@@ -284,7 +341,7 @@ __device__ __forceinline__ void store_results(const ProductParams& p, const CtaW
       }
     }
   }
-  __syncthreads();
+  ptx::sync_threads<Config::kThreads>();
 }
 
 /// One channel of a feed-forward network: bf16(w · (silu(a) · b)) of bf16 a and b (spec/model.md
@@ -323,28 +380,28 @@ __device__ __forceinline__ void store_gated(const ProductParams& p, const CtaWor
 }
 
 template <typename Config>
-__global__ void __launch_bounds__(Config::kThreads, Config::kMinCtas)
+__global__ void __launch_bounds__(Config::kAllThreads, Config::kMinCtas)
     product_kernel(const __grid_constant__ ProductParams p) {
   constexpr ProductMode kMode = Config::kMode;
   extern __shared__ uint8_t shared[];
   __shared__ int64_t row_offsets[Config::kN];
+  __shared__ StageBarriers<Config> barriers;
   CtaWork work;
   if (!find_work<Config>(p, work)) return;
   const auto address = reinterpret_cast<uintptr_t>(shared);
   uint8_t* memory =
       shared + (Config::kAlignment - address % Config::kAlignment) % Config::kAlignment;
-  for (int i = static_cast<int>(threadIdx.x); i < work.count; i += Config::kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < work.count; i += Config::kAllThreads) {
     const int row = work.begin + i;
     row_offsets[i] = int64_t{p.gather > 0 ? p.list[row] / p.gather : row} * p.x_stride;
   }
-  __syncthreads();
-
-  float acc[Config::kTiles][Config::kN / 2];
-#pragma unroll
-  for (int t = 0; t < Config::kTiles; ++t) {
-#pragma unroll
-    for (int i = 0; i < Config::kN / 2; ++i) acc[t][i] = 0;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Config::kStages; ++i) {
+      ptx::barrier_init(&barriers.full[i], Config::kFeeders);
+      ptx::barrier_init(&barriers.empty[i], Config::kThreads / 32);
+    }
   }
+  __syncthreads();
   const int num_stages = (p.columns + Config::kBlocks * 64 - 1) / (Config::kBlocks * 64);
   int first = 0;
   int last = num_stages;
@@ -353,7 +410,20 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kMinCtas)
     first = work.segment * stages;
     last = min(first + stages, num_stages);
   }
-  sum_products<Config>(p, work, row_offsets, memory, first, last, acc);
+  if (threadIdx.x >= Config::kThreads) {
+    ptx::give_up_registers<Config::kFeederRegisters>();
+    feed_stages<Config>(work, row_offsets, memory, barriers, first, last);
+    return;
+  }
+  ptx::take_registers<Config::kRegisters>();
+
+  float acc[Config::kTiles][Config::kN / 2];
+#pragma unroll
+  for (int t = 0; t < Config::kTiles; ++t) {
+#pragma unroll
+    for (int i = 0; i < Config::kN / 2; ++i) acc[t][i] = 0;
+  }
+  sum_products<Config>(p, work, memory, barriers, first, last, acc);
   if constexpr (kMode == ProductMode::kSplit) {
     if (!add_segments<Config>(p, work, acc[0])) return;
   }
@@ -384,7 +454,7 @@ void launch_config(const ProductParams& p, int num_row_tiles, cudaStream_t strea
   const int segments = Config::kMode == ProductMode::kSplit ? p.num_segments : 1;
   const dim3 grid(static_cast<unsigned>((p.outputs + Config::kOutputs - 1) / Config::kOutputs),
                   static_cast<unsigned>(num_row_tiles), static_cast<unsigned>(p.groups * segments));
-  product_kernel<Config><<<grid, Config::kThreads, Config::kSharedBytes, stream>>>(p);
+  product_kernel<Config><<<grid, Config::kAllThreads, Config::kSharedBytes, stream>>>(p);
   DEEPINFER_CUDA_LAUNCHED("product");
 }
 

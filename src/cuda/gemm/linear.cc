@@ -24,6 +24,9 @@ ProductParams params_of(const QuantView& weight, const ProductRows& x, int64_t g
   ProductParams p;
   p.weight = static_cast<const uint8_t*>(weight.weight.data());
   p.weight_stride = weight.weight.stride(0) * size_of(weight.weight.dtype());
+  // Kernels find their rows by offsets of 32 bits.
+  DEEPINFER_CHECK(weight.rows() * p.weight_stride < int64_t{1} << 32, "product of weight {}",
+                  weight.weight.shape().to_string());
   if (!weight.scale.empty()) {
     p.scale = static_cast<const uint8_t*>(weight.scale.data());
     p.scale_stride = static_cast<int32_t>(weight.scale.stride(0));

@@ -27,18 +27,25 @@ __device__ __forceinline__ uint32_t scale_bf16x2(uint32_t code) {
   return (code == 0 ? 0x40U : code << 7) * 0x00010001U;
 }
 
-/// Weights are read once: they need no place in L1.
-__device__ __forceinline__ uint4 load_stream_16(const uint8_t* from) {
-  uint4 v;
-  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-      : "l"(from));
-  return v;
+/// Weights are read once: they need no place in L1. Without `take` nothing is read and `v` stays:
+/// a predicate and not a branch, because branches would keep matrix instructions from overlapping.
+__device__ __forceinline__ void load_stream(uint4& v, const uint8_t* from, bool take) {
+  asm("{.reg .pred p; setp.ne.b32 p, %5, 0;\n"
+      "@p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];}"
+      : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+      : "l"(from), "r"(static_cast<int>(take)));
 }
-__device__ __forceinline__ uint2 load_stream_8(const uint8_t* from) {
-  uint2 v;
-  asm("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(from));
-  return v;
+__device__ __forceinline__ void load_stream(uint2& v, const uint8_t* from, bool take) {
+  asm("{.reg .pred p; setp.ne.b32 p, %3, 0;\n"
+      "@p ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];}"
+      : "+r"(v.x), "+r"(v.y)
+      : "l"(from), "r"(static_cast<int>(take)));
+}
+__device__ __forceinline__ void load_byte(uint32_t& v, const uint8_t* from, bool take) {
+  asm("{.reg .pred p; setp.ne.b32 p, %2, 0;\n"
+      "@p ld.global.nc.u8 %0, [%1];}"
+      : "+r"(v)
+      : "l"(from), "r"(static_cast<int>(take)));
 }
 
 /// Puts pair `kPair` of row g (kRow 0) or g + 8 (kRow 1) where the instruction reads it.
@@ -47,24 +54,33 @@ __device__ __forceinline__ void place_pair(Fragments& a, uint32_t pair) {
   a[kPair / 2][(kPair % 2) * 2 + kRow] = pair;
 }
 
-/// One row of a weight for one thread.
-struct RowSource {
-  const uint8_t* codes = nullptr;   // at the thread's columns of block 0
-  const uint8_t* scales = nullptr;  // at the row's scales; nullptr for bf16
+/// Codes and scales of a weight at a block of 64 columns, the same for all threads.
+struct BlockSource {
+  const uint8_t* codes;
+  const uint8_t* scales;  // nullptr for bf16
+};
+/// Where a thread's part of a row lies from there, in bytes.
+struct RowOffset {
+  uint32_t codes;
+  uint32_t scales;
 };
 
 /// FP8 with one e8m0 scale per 32 columns.
 struct Fp8Weight {
-  static constexpr int kThreadBytes = 16;  // of a row's block
+  static constexpr int kThreadBytes = 16;     // of a row's block
+  static constexpr int kBlockBytes = 64;      // of a row
+  static constexpr int kBlockScaleBytes = 2;  // of a row
   static constexpr bool kIsScaled = true;
   static constexpr int kLargeTiles = 2;  // tiles of 64 outputs per warpgroup with many rows
 
   uint4 codes = {0, 0, 0, 0};
   uint32_t scale = 0;
 
-  __device__ __forceinline__ void load(const RowSource& row, int block, int q) {
-    codes = load_stream_16(row.codes + block * 64);
-    scale = __ldg(row.scales + block * 2 + q / 2);
+  /// Block number `block` from `source` on.
+  __device__ __forceinline__ void load(const BlockSource& source, const RowOffset& row, int block,
+                                       bool take) {
+    load_stream(codes, source.codes + row.codes + block * kBlockBytes, take);
+    load_byte(scale, source.scales + row.scales + block * kBlockScaleBytes, take);
   }
   template <int kRow>
   __device__ __forceinline__ void expand(Fragments& a) const {
@@ -97,15 +113,18 @@ struct Fp8Weight {
 /// FP4 with one e8m0 scale per 32 columns.
 struct Fp4Weight {
   static constexpr int kThreadBytes = 8;
+  static constexpr int kBlockBytes = 32;
+  static constexpr int kBlockScaleBytes = 2;
   static constexpr bool kIsScaled = true;
   static constexpr int kLargeTiles = 2;
 
   uint2 codes = {0, 0};
   uint32_t scale = 0;
 
-  __device__ __forceinline__ void load(const RowSource& row, int block, int q) {
-    codes = load_stream_8(row.codes + block * 32);
-    scale = __ldg(row.scales + block * 2 + q / 2);
+  __device__ __forceinline__ void load(const BlockSource& source, const RowOffset& row, int block,
+                                       bool take) {
+    load_stream(codes, source.codes + row.codes + block * kBlockBytes, take);
+    load_byte(scale, source.scales + row.scales + block * kBlockScaleBytes, take);
   }
   template <int kRow>
   __device__ __forceinline__ void expand(Fragments& a) const {
@@ -133,15 +152,18 @@ struct Fp4Weight {
 
 struct Bf16Weight {
   static constexpr int kThreadBytes = 32;
+  static constexpr int kBlockBytes = 128;
+  static constexpr int kBlockScaleBytes = 0;
   static constexpr bool kIsScaled = false;
   static constexpr int kLargeTiles = 1;
 
   uint4 low = {0, 0, 0, 0};
   uint4 high = {0, 0, 0, 0};
 
-  __device__ __forceinline__ void load(const RowSource& row, int block, int /*q*/) {
-    low = load_stream_16(row.codes + block * 128);
-    high = load_stream_16(row.codes + block * 128 + 16);
+  __device__ __forceinline__ void load(const BlockSource& source, const RowOffset& row, int block,
+                                       bool take) {
+    load_stream(low, source.codes + row.codes + block * kBlockBytes, take);
+    load_stream(high, source.codes + row.codes + block * kBlockBytes + 16, take);
   }
   template <int kRow>
   __device__ __forceinline__ void expand(Fragments& a) const {
