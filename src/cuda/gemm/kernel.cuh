@@ -45,7 +45,8 @@ struct ProductConfig {
   static constexpr int kStagedOutputs = kGroups * 64;
   static constexpr int kStagedStride = kStagedOutputs + 4;
   static_assert(kN * kStagedStride * 4 <= kStages * kStageBytes);
-  static constexpr int kMinCtas = kN <= 16 ? 3 : kN <= 64 ? 2 : 1;
+  /// bf16 weights fill twice the registers on their way.
+  static constexpr int kMinCtas = kN <= 16 && Weight::kIsScaled ? 3 : kN <= 64 ? 2 : 1;
   /// Of every thread: at launch all have the same number, then those that compute get more.
   static constexpr int kLaunchRegisters = 65536 / (kMinCtas * kAllThreads) / 8 * 8;
   static constexpr int kFeederRegisters = 40;
