@@ -4,7 +4,7 @@ FUZZ_SECONDS ?= 60
 BIN := build/bin/deepinfer
 CTEST := ctest --output-on-failure --no-tests=error -j $(JOBS)
 
-.PHONY: all setup build run test test-all bench format lint asan tsan fuzz install clean
+.PHONY: all setup build run test test-all bench cuda format lint asan tsan fuzz install clean
 
 all: build
 
@@ -29,6 +29,11 @@ test-all: build
 
 bench: build
 	@tools/bench
+
+# Both kernel families; needs nvcc, no GPU.
+cuda: setup
+	@$(call configure,cuda)
+	@cmake --build build-cuda -j $(JOBS)
 
 format: setup
 	@git -c safe.directory='*' ls-files '*.cc' '*.cpp' '*.h' '*.cu' '*.cuh' | xargs -r clang-format-19 -i
@@ -55,4 +60,4 @@ install: build
 	cmake --install build --prefix $(or $(PREFIX),/usr/local)
 
 clean:
-	rm -rf build build-asan build-tsan build-fuzz
+	rm -rf build build-asan build-tsan build-fuzz build-cuda
