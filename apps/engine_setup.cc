@@ -14,7 +14,8 @@ constexpr int64_t kMaxGib = 1 << 20;
 void add_engine_flags(Flags& flags, EngineOptions& options) {
   flags.value(
       "--model", "DIR", [&options](const std::string& text) { options.model = text; },
-      "Checkpoint folder in the released layout");
+      "Checkpoint folder in the released layout, or random weights: synth:PRESET[,layers=N]"
+      "[,experts=N][,engram=small] (see deepinfer synth)");
   flags.require("--model");
   flags.text("--backend", "NAME", &options.backend,
              "cuda, cpu, reference, or auto (default auto: the fastest one that this machine has)");

@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cache/kv_cache.h"
+#include "checkpoint/memory_plan.h"
+#include "checkpoint/synthetic.h"
 #include "cpu/backend.h"
 #include "cuda/cuda.h"
 #include "engine/device_plan.h"
@@ -43,8 +45,19 @@ void check_memory(const EngineOptions& options, const ModelConfig& config, int64
   const double bytes = cache_bytes(options, config, kv_tokens);
   const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
                         static_cast<double>(::sysconf(_SC_PAGE_SIZE));
+  constexpr double kGiB = 1024.0 * 1024 * 1024;
+  if (options.model.native().starts_with(checkpoint::kSyntheticPrefix)) {
+    // Stored weights are mapped; random ones have no file to go back to.
+    const checkpoint::MemoryPlan plan = checkpoint::plan_memory(config);
+    const auto weights = static_cast<double>(plan.resident_bytes + plan.mapped_bytes);
+    if (weights > memory) {
+      fail(ErrorCode::kResourceExhausted,
+           "{}: {:.1f} GiB of random weights, this machine has {:.1f}: choose fewer layers or "
+           "experts",
+           options.model.string(), weights / kGiB, memory / kGiB);
+    }
+  }
   if (bytes > memory) {
-    constexpr double kGiB = 1024.0 * 1024 * 1024;
     fail(ErrorCode::kResourceExhausted,
          "kv_tokens {}, max_batch {} and snapshots {} need {:.1f} GiB of caches, this machine has "
          "{:.1f}: lower one of them",

@@ -66,6 +66,9 @@ TEST(EngineCreate, RefusesBadOptions) {
                  ErrorCode::kIo);
   expect_refused(with([](EngineOptions& o) { o.backend = "abacus"; }), "abacus");
   expect_refused(with([](EngineOptions& o) { o.numerics = "vague"; }), "vague");
+  expect_refused(with([](EngineOptions& o) { o.model = "synth:flash"; }), "random weights",
+                 ErrorCode::kResourceExhausted);
+  expect_refused(with([](EngineOptions& o) { o.model = "synth:nano,layers=x"; }), "layers");
   expect_refused(with([](EngineOptions& o) { o.threads = -1; }), "threads is -1");
   expect_refused(with([](EngineOptions& o) { o.prefill_chunk = 0; }), "prefill_chunk is 0");
   expect_refused(with([](EngineOptions& o) { o.max_batch = 0; }), "max_batch is 0");
