@@ -16,8 +16,9 @@
 #include "engine/step_thread.h"
 
 // What exact skip saves of a prompt, what a cache hit saves, and how far bounded replay is from
-// exact. prefill_bench [MODEL [LARGEST]]: a checkpoint folder (default models/tiny-v41) and the
-// longest prompt (default 4096).
+// exact. prefill_bench [MODEL [LARGEST [PART [SMALLEST]]]]: a checkpoint folder (default
+// models/tiny-v41), the longest prompt (default 4096), one of skip, hits and bounded (default: all)
+// and the shortest prompt. Long prompts of a larger model take minutes: then one part at a time.
 namespace deepinfer {
 namespace {
 
@@ -84,8 +85,8 @@ Prefill prefill(const EngineOptions& options, int64_t size, bool skip) {
   return result;
 }
 
-void measure_skip(const EngineOptions& options, int64_t largest) {
-  for (int64_t size = 1024; size <= largest; size *= 2) {
+void measure_skip(const EngineOptions& options, int64_t smallest, int64_t largest) {
+  for (int64_t size = smallest; size <= largest; size *= 2) {
     const Prefill all = prefill(options, size, false);
     const Prefill skipped = prefill(options, size, true);
     const auto rows = static_cast<double>(skipped.stats.layer_rows);
@@ -110,9 +111,9 @@ Completion first_token(Engine& engine, const std::vector<int32_t>& prompt, doubl
   return completion;
 }
 
-void measure_hits(const EngineOptions& options, int64_t largest) {
+void measure_hits(const EngineOptions& options, int64_t smallest, int64_t largest) {
   const std::unique_ptr<Engine> engine = Engine::create(options);
-  for (int64_t size = 1024; size <= largest; size *= 2) {
+  for (int64_t size = smallest; size <= largest; size *= 2) {
     const std::vector<int32_t> prompt =
         prompt_of(size, engine->model_info().vocab_size, static_cast<uint64_t>(size));
     double cold = 0;
@@ -125,11 +126,11 @@ void measure_hits(const EngineOptions& options, int64_t largest) {
 }
 
 /// Of the log-probabilities of the tokens that are likely in both modes.
-void measure_bounded(EngineOptions options, int64_t largest) {
+void measure_bounded(EngineOptions options, int64_t smallest, int64_t largest) {
   const std::unique_ptr<Engine> exact = Engine::create(options);
   options.replay = "bounded";
   const std::unique_ptr<Engine> bounded = Engine::create(options);
-  for (int64_t size = 256; size <= largest; size *= 2) {
+  for (int64_t size = smallest; size <= largest; size *= 2) {
     double largest_difference = 0;
     double sum = 0;
     int64_t count = 0;
@@ -163,6 +164,17 @@ int run(int argc, char** argv) {
   EngineOptions options;
   options.model = argc > 1 ? std::string(argv[1]) : DEEPINFER_SOURCE_DIR "/models/tiny-v41";
   const int64_t largest = argc > 2 ? std::atoll(argv[2]) : 4096;
+  const std::string part = argc > 3 ? argv[3] : "";
+  const int64_t smallest = argc > 4 ? std::atoll(argv[4]) : 0;
+  if (!part.empty() && part != "skip" && part != "hits" && part != "bounded") {
+    fmt::print(stderr, "prefill_bench: PART is \"{}\", expected skip, hits or bounded\n", part);
+    return 2;
+  }
+  if (largest < 256 || smallest < 0 || smallest > largest) {
+    fmt::print(stderr, "prefill_bench: prompts of {} to {} tokens, expected at least 256\n",
+               smallest, largest);
+    return 2;
+  }
   options.max_batch = 1;
   options.max_model_len = largest + 64;
   options.kv_tokens = 4 * largest;
@@ -175,9 +187,12 @@ int run(int argc, char** argv) {
       static_cast<double>(shape.page_bytes()) / 1024,
       static_cast<double>(2 * shape.snapshot_unit_bytes()) / 1024,
       static_cast<double>(shape.snapshot_unit_bytes()) / 1024);
-  measure_skip(options, largest);
-  measure_hits(options, largest);
-  measure_bounded(options, std::min<int64_t>(largest, 2048));
+  const int64_t from = smallest > 0 ? smallest : 1024;
+  if (part.empty() || part == "skip") measure_skip(options, from, largest);
+  if (part.empty() || part == "hits") measure_hits(options, from, largest);
+  if (part.empty() || part == "bounded") {
+    measure_bounded(options, smallest > 0 ? smallest : 256, std::min<int64_t>(largest, 2048));
+  }
   return 0;
 }
 
