@@ -45,7 +45,7 @@ int64_t activation_bytes(const checkpoint::ModelConfig& c, const model::StepLimi
   const auto targets = static_cast<int64_t>(c.dspark_target_layers.size());
   const int64_t row = 2 * c.hidden_size * (c.hc_mult + 4 + c.experts_per_token + targets) +
                       2 * c.q_lora_rank + 4 * c.num_heads * c.head_dim + 2 * c.head_dim +
-                      int64_t{4} * (c.index_topk + c.candidate_topk_blocks) + 4 * 64 +
+                      int64_t{4} * (c.index_topk + c.candidate_topk_blocks) + 256 +
                       8 * c.experts_per_token;
   return limits.max_rows * row + limits.max_logit_rows * c.vocab_size * 4 * 2;
 }
