@@ -16,9 +16,10 @@
 #include "engine/step_thread.h"
 
 // What exact skip saves of a prompt, what a cache hit saves, and how far bounded replay is from
-// exact. prefill_bench [MODEL [LARGEST [PART [SMALLEST]]]]: a checkpoint folder (default
-// models/tiny-v41), the longest prompt (default 4096), one of skip, hits and bounded (default: all)
-// and the shortest prompt. Long prompts of a larger model take minutes: then one part at a time.
+// exact. prefill_bench [MODEL [LARGEST [PART [SMALLEST]]]]: a checkpoint folder (default:
+// random weights, 12 layers, 5 of them above the last KV source), the longest prompt (default
+// 4096), one of skip, hits and bounded (default: all) and the shortest prompt. Long prompts of a
+// larger model take minutes: then one part at a time.
 namespace deepinfer {
 namespace {
 
@@ -162,7 +163,7 @@ void measure_bounded(EngineOptions options, int64_t smallest, int64_t largest) {
 
 int run(int argc, char** argv) {
   EngineOptions options;
-  options.model = argc > 1 ? std::string(argv[1]) : DEEPINFER_SOURCE_DIR "/models/tiny-v41";
+  options.model = argc > 1 ? std::string(argv[1]) : "synth:nano,layers=12";
   const int64_t largest = argc > 2 ? std::atoll(argv[2]) : 4096;
   const std::string part = argc > 3 ? argv[3] : "";
   const int64_t smallest = argc > 4 ? std::atoll(argv[4]) : 0;
