@@ -79,7 +79,9 @@ bool is_chinese_word(std::string_view token) {
 }
 
 std::string english(const Tokenizer& tokenizer, size_t bytes) {
-  const Zipf words(tokens_where(tokenizer, is_english_word));
+  const std::vector<std::string> vocabulary = tokens_where(tokenizer, is_english_word);
+  if (vocabulary.empty()) return {};
+  const Zipf words(vocabulary);
   std::mt19937 random(1);
   std::string text;
   while (text.size() < bytes) {
@@ -95,7 +97,9 @@ std::string english(const Tokenizer& tokenizer, size_t bytes) {
 }
 
 std::string chinese(const Tokenizer& tokenizer, size_t bytes) {
-  const Zipf words(tokens_where(tokenizer, is_chinese_word));
+  const std::vector<std::string> vocabulary = tokens_where(tokenizer, is_chinese_word);
+  if (vocabulary.empty()) return {};
+  const Zipf words(vocabulary);
   std::mt19937 random(2);
   std::string text;
   while (text.size() < bytes) {
@@ -106,7 +110,9 @@ std::string chinese(const Tokenizer& tokenizer, size_t bytes) {
 }
 
 std::string code(const Tokenizer& tokenizer, size_t bytes) {
-  const Zipf words(tokens_where(tokenizer, is_english_word));
+  const std::vector<std::string> vocabulary = tokens_where(tokenizer, is_english_word);
+  if (vocabulary.empty()) return {};
+  const Zipf words(vocabulary);
   std::mt19937 random(3);
   const auto word = [&] { return words.draw(random).substr(1); };
   std::string text;
@@ -205,6 +211,10 @@ void run(const Arguments& arguments) {
              "none MB/s", "required");
   std::vector<int32_t> ids;
   for (const Run& r : runs) {
+    if (r.text.empty()) {
+      fmt::print("{:<18} not measured: the vocabulary has no words of it\n", r.name);
+      continue;
+    }
     const double without = measure(uncached, r.text, ids);
     const double with = measure(cached, r.text, ids);
     fmt::print("{:<18}{:>10.1f}{:>12}{:>14.1f}{:>14.1f}{:>10}\n", r.name,
