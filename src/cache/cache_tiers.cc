@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/error.h"
@@ -260,7 +261,13 @@ std::vector<CacheTiers::LoadId> CacheTiers::finish_loads(Clock::time_point now) 
   for (const TierStore::Loaded& loaded : store_->take_loaded()) {
     const auto load = loads_.find(loaded.id);
     if (load == loads_.end()) continue;  // cancelled, or given up
-    write(loaded.id, load->second, loaded.entries);
+    try {
+      write(loaded.id, load->second, loaded.entries);
+    } catch (const std::bad_alloc&) {
+      // What was begun is written and not published; the request starts without it.
+      ended_.push_back(loaded.id);
+      loads_.erase(load);
+    }
   }
   for (auto load = loads_.begin(); load != loads_.end();) {
     if (load->second.has_arrived || load->second.deadline > now) {

@@ -15,6 +15,18 @@ namespace {
 
 using Clock = cache::CacheTiers::Clock;
 
+/// What the tiers answer, or nothing when there is no memory for it: they may lose entries, never
+/// requests.
+template <typename Ask>
+auto or_nothing(Ask&& ask) -> decltype(ask()) {
+  try {
+    return ask();
+  } catch (const std::bad_alloc&) {
+    log_warning("no memory for the cache's tiers; the engine goes on without");
+    return {};
+  }
+}
+
 std::string_view salt_of(const Request& request) {
   return request.cache_salt ? std::string_view(*request.cache_salt) : std::string_view();
 }
@@ -42,7 +54,9 @@ void StepLoop::start(scheduler::RequestId id, std::unique_ptr<RequestState> requ
   std::optional<cache::CacheTiers::LoadId> load;
   if (tiers_ != nullptr) {
     const std::span<const int32_t> prompt = asked.prompt;
-    load = tiers_->start_load(prompt.first(prompt.size() - 1), salt_of(asked), Clock::now());
+    load = or_nothing([&] {
+      return tiers_->start_load(prompt.first(prompt.size() - 1), salt_of(asked), Clock::now());
+    });
   }
   if (load) {
     loading_.emplace(*load, id);
@@ -64,7 +78,8 @@ void StepLoop::add(scheduler::RequestId id, const RequestState& request) {
 bool StepLoop::add_loaded() {
   if (tiers_ == nullptr) return false;
   bool added = false;
-  for (const cache::CacheTiers::LoadId load : tiers_->finish_loads(Clock::now())) {
+  const auto ended = or_nothing([&] { return tiers_->finish_loads(Clock::now()); });
+  for (const cache::CacheTiers::LoadId load : ended) {
     const auto found = loading_.find(load);
     if (found == loading_.end()) continue;  // cancelled
     add(found->second, *generating_.at(found->second));
@@ -122,7 +137,9 @@ bool StepLoop::launch() {
     const bool wants_plan = scheduler_.num_requests() > 0;
     const bool has_plan = wants_plan && plan(step);
     if (!has_plan) step.clear();
-    if (tiers_ != nullptr) step.transfers = tiers_->take_transfers();
+    if (tiers_ != nullptr) {
+      step.transfers = or_nothing([this] { return tiers_->take_transfers(); });
+    }
     if (!has_plan && step.transfers == nullptr) {
       DEEPINFER_CHECK(!wants_plan || !flying_.empty(),
                       "requests wait, but the scheduler plans nothing");
@@ -148,7 +165,7 @@ void StepLoop::save_cached() {
   while (tiers_ != nullptr) {
     Step& step = *free_.back();
     step.clear();
-    step.transfers = tiers_->take_transfers();
+    step.transfers = or_nothing([this] { return tiers_->take_transfers(); });
     if (step.transfers == nullptr) break;
     launch_free();
     drain();

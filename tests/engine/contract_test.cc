@@ -180,7 +180,7 @@ TEST(Contract, HitsFromHostMemoryAndFromFilesContinueWithEqualBits) {
 }
 
 TEST(Contract, ConcurrentRequestsHitFilesOfAnEarlierRun) {
-  const std::vector<Request> requests = random_requests(kSeed + 3, 60, 250);
+  const std::vector<Request> requests = random_requests(kSeed + 3, 200, 250);
   const std::vector<Completion> want = one_by_one(*Engine::create(cold()), requests);
   const checkpoint::TemporaryDirectory folder;
   EngineOptions options = cached(2048);

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "cache/cache_tiers.h"
@@ -24,9 +26,12 @@ constexpr int64_t kPages = 24;
 /// Host memory that answers late, or not before it is told to.
 class LateTier final : public cache::Tier {
  public:
-  enum class Mode { kAtOnce, kLate, kSilent };
+  enum class Mode { kAtOnce, kLate, kSilent, kNoMemory };
 
-  bool contains(const cache::TierKey& key) const override { return memory_.contains(key); }
+  bool contains(const cache::TierKey& key) const override {
+    if (mode_ == Mode::kNoMemory) throw std::bad_alloc();
+    return memory_.contains(key);
+  }
   cache::TierBytes get(const cache::TierKey& key) override {
     std::unique_lock lock(mutex_);
     const auto is_free = [this] { return mode_ != Mode::kSilent; };
@@ -49,7 +54,7 @@ class LateTier final : public cache::Tier {
   cache::HostTier memory_{int64_t{64} << 20};
   std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;
-  Mode mode_ = Mode::kAtOnce;
+  std::atomic<Mode> mode_ = Mode::kAtOnce;
 };
 
 /// An engine's parts around a tier of the test, stepped by the test's own thread.
@@ -195,6 +200,22 @@ TEST(LateTier, ARequestStartsWithoutPagesThatNeverCome) {
   EXPECT_EQ(Harness::ids(*stream), want);
   harness.tier().set(LateTier::Mode::kAtOnce);
   harness.tiers().flush();
+  harness.expect_nothing_held();
+}
+
+TEST(LateTier, NoMemoryForTheTiersLosesNoRequest) {
+  Harness harness;
+  Random random(kSeed);
+  const std::vector<int32_t> prompt = testing::random_prompt(random, 300, 512);
+  const std::vector<int32_t> want = harness.answer(prompt, 1);
+  harness.tiers().flush();
+  harness.tier().set(LateTier::Mode::kNoMemory);
+  for (scheduler::RequestId id = 2; id < 10; ++id) {
+    harness.answer(testing::random_prompt(random, 300, 512), id);
+  }
+  EXPECT_EQ(harness.answer(prompt, 20), want);
+  harness.tier().set(LateTier::Mode::kAtOnce);
+  EXPECT_EQ(harness.answer(prompt, 21), want);
   harness.expect_nothing_held();
 }
 
